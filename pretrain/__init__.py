@@ -1,0 +1,1 @@
+"""Pre-training: examples, input pipeline, masking, generators, objectives."""

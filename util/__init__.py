@@ -1,0 +1,1 @@
+"""What both scripts share: the training loop, devices, files, messages."""

@@ -1,0 +1,22 @@
+"""The one way a command fails for a reason that its user can mend."""
+
+import sys
+from collections.abc import Callable
+
+
+class UserError(Exception):
+    """Something the user can mend: says what, where, what was expected and what to do."""
+
+
+def run_main(main: Callable[[], int | None]) -> None:
+    """Runs a command and leaves the process with its exit code.
+
+    A `UserError` becomes one message on stderr and exit code 2. Any other exception is a fault of this
+    project and keeps its traceback.
+    """
+    try:
+        code = main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,54 @@
+"""Files: written beside and renamed, so that a kill never leaves half of one."""
+
+import glob
+import hashlib
+import json
+import os
+from typing import Any
+
+from util.errors import UserError
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a whole text file under its name at once (UTF-8)."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    beside = f"{path}.tmp-{os.getpid()}"
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Writes a value as indented JSON under its name at once."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str, what: str = "JSON file") -> Any:
+    """Reads a JSON file; a `UserError` names the file and the place of a fault."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(f"the {what} {path} is not valid JSON: {error}") from error
+
+
+def expand_globs(patterns: str) -> list[str]:
+    """The files that comma-separated glob patterns match, each pattern's in sorted order, none twice."""
+    found: dict[str, None] = {}
+    for pattern in patterns.split(","):
+        for path in sorted(glob.glob(pattern.strip())):
+            found[path] = None
+    return list(found)
+
+
+def sha256_of(path: str) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
