@@ -37,7 +37,8 @@ class Progress:
         rate = (self.done - self.first) / elapsed if elapsed > 0 else 0.0
         parts = [self.label]
         if self.total:
-            parts.append(f"{count_text(self.done)}/{count_text(self.total)} {self.unit} = {100 * self.done / self.total:.1f}%")
+            share = 100 * self.done / self.total
+            parts.append(f"{count_text(self.done)}/{count_text(self.total)} {self.unit} = {share:.1f}%")
         else:
             parts.append(f"{count_text(self.done)} {self.unit}")
         parts.append(f"{rate:.3g} {self.unit}/s, elapsed {seconds_text(elapsed)}")
