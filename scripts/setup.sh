@@ -18,11 +18,12 @@ for name in python3.13 python3.12 python3.11 python3 python; do
     "$python" -c "import venv, ensurepip" 2>/dev/null; then
     exec "$python" -m scripts.environment fill
   fi
-  reasons+="  $python $reason"$'\n'
+  reasons+=${reasons:+$'\n'}"  $python $reason"
 done
 
 cat >&2 <<EOF
 error: no usable Python was found: 3.11, 3.12 or 3.13, with its modules venv and ensurepip, must be on PATH.
-${reasons:-  no command called python3 or python is on PATH$'\n'}Install one (Debian and Ubuntu: apt-get install python3 python3-venv) and run this again.
+${reasons:-  no command called python3 or python is on PATH}
+Install one (Debian and Ubuntu: apt-get install python3 python3-venv) and run this again.
 EOF
 exit 2
