@@ -3,7 +3,7 @@
     python -m scripts.demo_corpus FOLDER
 
 A document is a topic of Python's reference manual or the docstrings of one source file of the standard library. The
-sources are parsed, never imported. Every tenth document is held out. One sentence a line, a blank line after a document.
+sources are parsed, never imported. Every tenth document is held out. One sentence a line, documents a blank line apart.
 """
 
 import ast
