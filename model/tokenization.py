@@ -164,7 +164,7 @@ def _check_unique(path: str, tokens: list[str]) -> None:
     for number, token in enumerate(tokens, 1):
         if token in lines:
             raise UserError(
-                f"the vocabulary {path} holds {token!r} twice, in lines {lines[token]} and {number}; remove one of them "
+                f"the vocabulary {path} holds {token!r} twice, in lines {lines[token]} and {number}; remove one "
                 "(and mind that this moves the ids of all pieces below it)"
             )
         lines[token] = number
