@@ -314,7 +314,7 @@ def _building_folder(settings: BuildSettings) -> Iterator[str]:
         os.makedirs(output, exist_ok=True)
         if os.listdir(output) and not settings.overwrite:
             what = "leftovers of an interrupted build" if os.path.exists(building) else "files"
-            raise UserError(f"the output folder {output} holds {what}: name another, or replace shards with --overwrite")
+            raise UserError(f"the output folder {output} holds {what}: name another, or replace them with --overwrite")
         read_manifest(output)  # a manifest.json that is not a builder's is not ours to replace
         _remove_folder(building)
         os.mkdir(building)

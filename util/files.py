@@ -13,11 +13,15 @@ def write_text(path: str, text: str) -> None:
     """Writes a whole text file under its name at once (UTF-8)."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     beside = f"{path}.tmp-{os.getpid()}"
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        if os.path.exists(beside):  # something went wrong, such as a full disk
+            os.remove(beside)
 
 
 def write_json(path: str, value: Any) -> None:
