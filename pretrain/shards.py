@@ -1,0 +1,158 @@
+"""Shards of pre-training examples without TensorFlow: which there are, whether they fit the hparams, their order.
+
+Which examples step s reads is a function of (seed, s): nothing has to be saved to resume. An epoch takes the shards
+in an order drawn for it, groups them into windows of about `WINDOW` examples, and reads each window's examples in an
+order drawn for the window. Step s reads the examples s * batch to (s + 1) * batch of the endless row of epochs.
+"""
+
+import bisect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pretrain.manifest import MANIFEST_NAME, read_manifest
+from util.errors import UserError
+from util.files import expand_globs
+from util.log import say
+from util.tfrecords import CorruptRecord, Shard
+
+WINDOW = 1 << 20  # examples that are shuffled together: 8 MB of offsets; the data stay in the files
+
+
+@dataclass
+class ShardList:
+    """The shards of a data set and how many records each holds."""
+
+    paths: list[str]
+    counts: list[int]
+    manifests: dict[str, dict]    # by folder
+    skip_corrupt: bool = False
+    skipped: int = 0              # records that could not be read
+
+    @property
+    def total(self) -> int:
+        """Number of examples."""
+        return sum(self.counts)
+
+
+def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
+    """Finds the shards and counts their records, from the manifest where there is one, else by walking through them.
+
+    Raises:
+      UserError: no file matches (the folder's content is named), no record in them, or a broken shard.
+    """
+    paths = expand_globs(patterns)
+    paths = [path for path in paths if os.path.basename(path) != MANIFEST_NAME and ".tmp" not in os.path.basename(path)]
+    if not paths:
+        raise UserError(f"no TFRecords match {patterns}; {_content(patterns)}. "
+                        "Set pretrain_tfrecords (or eval_tfrecords) to a glob of the shards")
+    manifests = {folder: manifest for folder in sorted({os.path.dirname(path) for path in paths})
+                 if (manifest := read_manifest(folder)) is not None}
+    shards = ShardList(paths, [], manifests, skip_corrupt)
+    for path in paths:
+        known = manifests.get(os.path.dirname(path), {}).get("shards", {}).get(os.path.basename(path))
+        shards.counts.append(len(_open(path, shards)) if known is None else int(known))
+    if shards.total == 0:
+        raise UserError(f"the {len(paths)} TFRecords that match {patterns} hold no example")
+    return shards
+
+
+def _content(patterns: str) -> str:
+    folder = os.path.dirname(patterns.split(",")[0]) or "."
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder}"
+    names = sorted(os.listdir(folder))
+    return f"the folder {folder} holds " + (", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "nothing")
+
+
+def _open(path: str, shards: ShardList) -> Shard:
+    try:
+        shard = Shard(path, tolerant=shards.skip_corrupt)
+    except CorruptRecord as error:
+        raise _corrupt(error) from error
+    except OSError as error:
+        raise UserError(f"cannot read the TFRecord {path}: {error.strerror or error}") from error
+    if shard.fault:
+        say(f"note: {shard.fault}; the {len(shard)} records before it are used")
+    return shard
+
+
+def _corrupt(error: CorruptRecord) -> UserError:
+    return UserError(f"{error}; build or copy the shard again, or set skip_corrupt_records true to go on without it")
+
+
+class Window:
+    """Some shards whose records are read in one drawn order (`order` None: as they stand)."""
+
+    def __init__(self, shards: ShardList, members: list[int], order: np.ndarray | None):
+        self.shards, self.members, self.order = shards, members, order
+        self.starts = np.cumsum([0] + [shards.counts[member] for member in members]).tolist()
+        self.open: dict[int, Shard] = {}
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def read(self, number: int) -> bytes:
+        """The record at a place of the window; where it is corrupt and may be skipped, the next one that is not."""
+        for attempt in range(len(self)):
+            place = (number + attempt) % len(self)
+            try:
+                return self._read(place if self.order is None else int(self.order[place]))
+            except CorruptRecord as error:
+                if not self.shards.skip_corrupt:
+                    raise _corrupt(error) from error
+                if self.shards.skipped == 0:
+                    say(f"note: {error}; skipped (skip_corrupt_records), as all that follow")
+                self.shards.skipped += 1
+        raise UserError("no readable record in " + ", ".join(self.shards.paths[member] for member in self.members[:3]))
+
+    def _read(self, place: int) -> bytes:
+        member = bisect.bisect_right(self.starts, place) - 1
+        index = self.members[member]
+        if index not in self.open:
+            self.open[index] = _open(self.shards.paths[index], self.shards)
+        shard, record = self.open[index], place - self.starts[member]
+        if record >= len(shard):
+            if shard.fault:
+                raise CorruptRecord(shard.fault)
+            raise UserError(f"{shard.path} holds {len(shard)} records where its manifest says "
+                            f"{self.shards.counts[index]}; build the data again or remove {MANIFEST_NAME}")
+        return shard[record]
+
+
+class ExampleRow:
+    """The endless row of epochs: example n is the n-th that training reads. Fast for rising n, exact for any."""
+
+    def __init__(self, shards: ShardList, seed: int):
+        self.shards, self.seed = shards, seed & 0xFFFFFFFF
+        self.begin = self.end = self.epoch = -1
+        self.windows: Iterator[Window] = iter(())
+        self.window: Window
+
+    def __getitem__(self, number: int) -> bytes:
+        if not self.begin <= number < self.end:
+            self._seek(number)
+        return self.window.read(number - self.begin)
+
+    def _seek(self, number: int) -> None:
+        epoch = number // self.shards.total
+        if epoch != self.epoch or number < self.begin:
+            self.epoch, self.end = epoch, epoch * self.shards.total
+            self.windows = self._epoch_windows(epoch)
+        while number >= self.end:
+            self.window = next(self.windows)
+            self.begin, self.end = self.end, self.end + len(self.window)
+
+    def _epoch_windows(self, epoch: int) -> Iterator[Window]:
+        """Shards in the epoch's order, as many at a time as hold `WINDOW` examples."""
+        counts, members = self.shards.counts, []
+        order = np.random.RandomState([self.seed, epoch]).permutation(len(counts)).tolist()
+        for number, member in enumerate(order):
+            members.append(member)
+            size = sum(counts[m] for m in members)
+            if size >= WINDOW or member == order[-1]:
+                draw = np.random.RandomState([self.seed, epoch, number + 1])
+                yield Window(self.shards, members, draw.permutation(size))
+                members = []

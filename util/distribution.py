@@ -1,0 +1,140 @@
+"""Which devices a run uses, found out and said aloud."""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from util.errors import UserError
+from util.log import say
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def read_cluster() -> dict[str, Any] | None:
+    """The cluster that TF_CONFIG describes, None without one; needs no TensorFlow.
+
+    Returns:
+      {"workers": addresses, "index": of this worker}.
+
+    Raises:
+      UserError: TF_CONFIG is malformed.
+    """
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return None
+    example = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"TF_CONFIG is not valid JSON ({error}); expected e.g. {example}") from error
+    cluster = value.get("cluster") if isinstance(value, dict) else None
+    if not cluster:
+        return None
+    task = value.get("task", {})
+    workers = cluster.get("worker") if isinstance(cluster, dict) else None
+    if not isinstance(workers, list) or not all(isinstance(w, str) and ":" in w for w in workers) or not workers:
+        raise UserError(f"TF_CONFIG names no workers as host:port; expected e.g. {example}")
+    if set(cluster) - {"worker"}:
+        raise UserError(f"TF_CONFIG has {', '.join(sorted(set(cluster) - {'worker'}))}; only workers are known: {example}")
+    if len(set(workers)) != len(workers):
+        raise UserError("TF_CONFIG names the same address twice: " + ", ".join(workers))
+    index = task.get("index") if isinstance(task, dict) else None
+    if task.get("type") != "worker" or not isinstance(index, int) or not 0 <= index < len(workers):
+        raise UserError(f"TF_CONFIG's task must be a worker with an index from 0 to {len(workers) - 1}; got "
+                        f"{json.dumps(task)}; expected e.g. {example}")
+    return {"workers": workers, "index": index}
+
+
+def choose(config: Any) -> str:
+    """The kind of strategy that the hparams and TF_CONFIG ask for; "auto" is left to the visible GPUs."""
+    cluster = read_cluster()
+    if config.use_tpu or config.distribution == "tpu":
+        return "tpu"
+    if config.distribution == "multi_worker" and cluster is None:
+        raise UserError('distribution "multi_worker" needs TF_CONFIG in the environment; see the README')
+    if config.distribution == "auto" and cluster is not None and len(cluster["workers"]) > 1:
+        return "multi_worker"
+    return config.distribution
+
+
+def make_strategy(config: Any) -> "tf.distribute.Strategy":
+    """Makes the tf.distribute strategy and says which devices it uses. Call it before anything else of TensorFlow.
+
+    Args:
+      config: use_tpu, tpu_name, tpu_zone, gcp_project, distribution, logical_cpus, require_gpu and deterministic
+        are read.
+
+    Raises:
+      UserError: a TPU or GPU that is asked for is not there.
+    """
+    import tensorflow as tf
+
+    kind = choose(config)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if config.require_gpu and not gpus:
+        raise UserError("require_gpu is true and no GPU is visible; check the driver and CUDA_VISIBLE_DEVICES")
+    if config.logical_cpus > 1:
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
+    if kind == "auto":
+        kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
+    strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
+    _say_devices(tf, strategy, kind)
+    return strategy
+
+
+def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
+    if kind == "multi_worker":
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.NCCL if has_gpus
+            else tf.distribute.experimental.CommunicationImplementation.RING)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    if kind == "mirrored":
+        devices = None if has_gpus else [device.name.removeprefix("/device:") for device in
+                                         tf.config.list_logical_devices("CPU")]
+        return tf.distribute.MirroredStrategy(devices)
+    return tf.distribute.get_strategy()
+
+
+def _tpu_strategy(tf: Any, config: Any) -> "tf.distribute.Strategy":
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            config.tpu_name, zone=config.tpu_zone, project=config.gcp_project)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise UserError(f"use_tpu is true and no TPU was found ({str(error).splitlines()[0]}); on a TPU VM leave tpu_name "
+                        'null or set it to "local", elsewhere give its name and zone; or set use_tpu false') from error
+
+
+def _say_devices(tf: Any, strategy: "tf.distribute.Strategy", kind: str) -> None:
+    replicas = strategy.num_replicas_in_sync
+    cluster = read_cluster() if kind == "multi_worker" else None
+    hosts = len(cluster["workers"]) if cluster else 1
+    devices = [f"{device.device_type}:{device.name.rsplit(':', 1)[1]}" for device in tf.config.list_logical_devices()
+               if device.device_type in ("CPU", "GPU", "TPU")]
+    used = [device for device in devices if not device.startswith("CPU")] or devices
+    threads = f" with {os.cpu_count()} cores" if used == devices else ""
+    say(f"devices: {replicas} replica{'s' * (replicas > 1)} on {hosts} host{'s' * (hosts > 1)}, strategy {kind}; "
+        f"this host uses {', '.join(used)}{threads}" + (f"; it is worker {cluster['index']}" if cluster else ""))
+
+
+def is_chief() -> bool:
+    """Whether this process writes the files: the only one, or worker 0."""
+    cluster = read_cluster()
+    return cluster is None or cluster["index"] == 0
+
+
+def my_replicas(strategy: "tf.distribute.Strategy") -> range:
+    """The numbers of this worker's replicas among all of them."""
+    cluster = read_cluster()
+    workers = len(cluster["workers"]) if cluster else 1
+    here = strategy.num_replicas_in_sync // workers
+    index = cluster["index"] if cluster else 0
+    return range(index * here, (index + 1) * here)
