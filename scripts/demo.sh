@@ -35,7 +35,7 @@ title "2. Vocabulary: 1,000 word pieces"
 # build_examples TEXT SHARDS: examples of 32 tokens; complete when the manifest stands beside the shards.
 build_examples() {
   [ -e "$2/manifest.json" ] || "$python" build_pretraining_dataset.py --corpus-dir "$1" --output-dir "$2" \
-    --vocab-file "$out/vocab.txt" --max-seq-length 32 --num-processes 2 --num-out-files 4 --seed 1 --overwrite
+    --vocab-file "$out/vocab.txt" --max-seq-length 32 --num-out-files 4 --keep-long-lines --overwrite
 }
 title "3. Examples for training and for evaluation"
 build_examples "$out/corpus/train" "$out/pretrain_tfrecords"
@@ -48,8 +48,10 @@ if [ ! -e "$model/metrics.jsonl" ]; then
   "${train[@]}" &
   trainer=$!
   trap 'kill -TERM "$trainer"; wait "$trainer"; exit 130' INT TERM
-  until grep -q '"step": 500,' "$model/metrics.jsonl" 2>/dev/null || ! kill -0 "$trainer" 2>/dev/null; do sleep 0.2; done
-  kill -TERM "$trainer" 2>/dev/null || echo "The trainer ended by itself."
+  while kill -0 "$trainer" 2>/dev/null && ! grep -q '"step": 500,' "$model/metrics.jsonl" 2>/dev/null; do
+    sleep 0.2
+  done
+  kill -TERM "$trainer" 2>/dev/null || echo "the training ended by itself"
   wait "$trainer"
   trap - INT TERM
 fi
