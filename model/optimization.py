@@ -29,11 +29,20 @@ def is_decayed(name: str) -> bool:
     return _NO_DECAY.search(name) is None
 
 
-def clip_factor(gradients: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """The global norm of the gradients, and the factor that brings it down to 1.0 (0 where it is not finite)."""
-    norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients]))
-    factor = CLIP_NORM / tf.maximum(norm, CLIP_NORM)
-    return norm, tf.where(tf.math.is_finite(norm), factor, 0.0)
+def clip_factor(gradients: list[tf.Tensor], scale: tf.Tensor | float = 1.0,
+                extra: tf.Tensor | float = 0.0) -> tuple[tf.Tensor, tf.Tensor]:
+    """The global norm of the gradients, and the factor that brings it down to at most 1.0.
+
+    Args:
+      gradients: of a loss that was multiplied by `scale` (float16 loss scaling); the factor takes it out again.
+      extra: is added to the squared norm of `gradients`.
+
+    Returns:
+      (norm without the scale, factor): float32 scalars.
+    """
+    squares = 2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]) + extra
+    norm = tf.sqrt(squares) / scale
+    return norm, CLIP_NORM / tf.maximum(norm, CLIP_NORM) / scale
 
 
 class AdamWeightDecay:

@@ -8,6 +8,13 @@ Sums = dict[str, tf.Tensor]  # float32 scalars, and [201] histograms
 AUC_THRESHOLDS = np.concatenate([[-1e-7], np.arange(1, 199) / 199, [1 + 1e-7]]).astype(np.float32)  # as released
 
 
+HISTOGRAM = (len(AUC_THRESHOLDS) + 1,)
+MASKED_LM_SHAPES = {"loss": (), "tokens": (), **{f"masked_lm/{name}": () for name in ("weight", "nll", "correct")}}
+DISCRIMINATOR_SHAPES = {
+    "sampled/correct": (), "disc/replaced": HISTOGRAM, "disc/original": HISTOGRAM,
+    **{f"disc/{name}": () for name in ("examples", "example_bce", "correct", "true_positives", "positives")}}
+
+
 def masked_lm_sums(logits: tf.Tensor, nll: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Sums:
     """Sums over the masked positions: `logits` [B, K, V], `nll`, `targets` and `weights` [B, K]."""
     guessed = tf.argmax(logits, -1, output_type=tf.int32)
@@ -22,7 +29,7 @@ def discriminator_sums(logits: tf.Tensor, bce: tf.Tensor, labels: tf.Tensor, mas
     bins = tf.searchsorted(tf.constant(AUC_THRESHOLDS), tf.reshape(tf.sigmoid(logits), [-1]), side="left")
 
     def histogram(weights):
-        return tf.math.unsorted_segment_sum(tf.reshape(weights, [-1]), bins, len(AUC_THRESHOLDS) + 1)
+        return tf.math.unsorted_segment_sum(tf.reshape(weights, [-1]), bins, HISTOGRAM[0])
 
     return {"disc/examples": tf.reduce_sum(tf.cast(length > 0, tf.float32)),
             "disc/example_bce": tf.reduce_sum(tf.reduce_sum(bce * mask, -1) / (length + 1e-6)),

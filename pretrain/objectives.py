@@ -48,6 +48,8 @@ class DiscriminatorHead(NamedLayer):
 class MaskedLanguageModel:
     """BERT without its second task: L = mean of -log p(x_t | masked text) over the masked positions."""
 
+    sum_shapes = metrics.MASKED_LM_SHAPES
+
     def __init__(self, config: PretrainingConfig, specials: Specials):
         self.config, self.specials = config, specials
         main = config.discriminator_config()
@@ -77,7 +79,7 @@ class MaskedLanguageModel:
         """This part's share of the global loss, and its metric sums."""
         logits = self.generator.logits(batch, training)
         loss, sums = self.masked_lm_loss(logits, batch, totals)
-        return loss, {**sums, "loss": tf.stop_gradient(loss)}
+        return loss, {**sums, "loss": tf.stop_gradient(loss), "tokens": self.totals(batch).tokens}
 
     def masked_lm_loss(self, logits: tf.Tensor, batch: Masked, totals: Totals) -> tuple[tf.Tensor, metrics.Sums]:
         """L_MLM (section 2) times gen_weight."""
@@ -88,6 +90,8 @@ class MaskedLanguageModel:
 
 class Electra(MaskedLanguageModel):
     """Replaced-token detection: min over both networks of gen_weight L_MLM + disc_weight L_Disc (section 2)."""
+
+    sum_shapes = {**metrics.MASKED_LM_SHAPES, **metrics.DISCRIMINATOR_SHAPES}
 
     def __init__(self, config: PretrainingConfig, specials: Specials):
         super().__init__(config, specials)
@@ -113,7 +117,8 @@ class Electra(MaskedLanguageModel):
         discriminator_loss, more = self.discriminator_loss(batch, corrupted, totals, training)
         loss = generator_loss + discriminator_loss
         hit = tf.cast(corrupted.sampled == batch.target_ids, tf.float32) * batch.weights
-        return loss, {**sums, **more, "sampled/correct": tf.reduce_sum(hit), "loss": tf.stop_gradient(loss)}
+        return loss, {**sums, **more, "sampled/correct": tf.reduce_sum(hit), "loss": tf.stop_gradient(loss),
+                      "tokens": self.totals(batch).tokens}
 
     def sample(self, logits: tf.Tensor, batch: Masked) -> tf.Tensor:
         """x-hat [B, K]: tokens drawn from the generator; no gradient flows through them."""

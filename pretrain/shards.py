@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from model.tokenization import Vocabulary
 from pretrain.manifest import MANIFEST_NAME, read_manifest
 from util.errors import UserError
-from util.files import expand_globs
+from util.files import expand_globs, sha256_of
 from util.log import say
-from util.tfrecords import CorruptRecord, Shard
+from util.tfrecords import CorruptRecord, Shard, first_record
 
 WINDOW = 1 << 20  # examples that are shuffled together: 8 MB of offsets; the data stay in the files
 
@@ -35,6 +37,11 @@ class ShardList:
     def total(self) -> int:
         """Number of examples."""
         return sum(self.counts)
+
+    def description(self) -> dict:
+        """What is noted beside a model that is trained on these shards."""
+        return {"shards": len(self.paths), "examples": self.total, "manifests": {
+            folder: sha256_of(os.path.join(folder, MANIFEST_NAME)) for folder in self.manifests}}
 
 
 def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
@@ -57,6 +64,60 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
     if shards.total == 0:
         raise UserError(f"the {len(paths)} TFRecords that match {patterns} hold no example")
     return shards
+
+
+def check_manifests(shards: ShardList, length: int, vocab: Vocabulary, lower_case: bool) -> None:
+    """Compares what the manifests say with the hparams.
+
+    Raises:
+      UserError: built with another length, vocabulary or case; the hparam to change is named.
+    """
+    for folder, manifest in shards.manifests.items():
+        built = f"the shards in {folder} were built with"
+        if manifest["max_seq_length"] != length:
+            raise UserError(f"{built} length {manifest['max_seq_length']}, max_seq_length is {length}; set max_seq_length "
+                            f"to {manifest['max_seq_length']} or build them again with --max-seq-length {length}")
+        if manifest["vocab_sha256"] != vocab.sha256:
+            raise UserError(f"{built} another vocabulary ({manifest.get('vocab_file', 'unnamed')}, "
+                            f"{manifest['vocab_size']} pieces) than {vocab.path} ({len(vocab)} pieces); set vocab_file to "
+                            "theirs or build them again")
+        if manifest["do_lower_case"] != lower_case:
+            raise UserError(f"{built} do_lower_case {manifest['do_lower_case']}, the hparam do_lower_case is {lower_case}; "
+                            "make them equal")
+
+
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+
+
+def check_examples(shards: ShardList, length: int, vocab_size: int, cls: int) -> None:
+    """Looks at the first example of every shard.
+
+    Raises:
+      UserError: no pre-training example, or one of another length or vocabulary.
+    """
+    from tensorflow.train import Example  # the protocol buffer alone; no device is opened
+
+    for path in shards.paths:
+        try:
+            data = first_record(path)
+            features = Example.FromString(data).features.feature if data else None
+        except CorruptRecord as error:
+            if shards.skip_corrupt:
+                continue
+            raise _corrupt(error) from error
+        except DecodeError as error:
+            raise UserError(f"the first record of {path} is not a tf.train.Example: {error}") from error
+        if features is None:
+            continue
+        ids = {name: list(features[name].int64_list.value) if name in features else [] for name in FEATURES}
+        if not all(len(values) == length for values in ids.values()):
+            found = ", ".join(f"{name} of length {len(values)}" for name, values in ids.items())
+            raise UserError(f"the first example of {path} has {found}; max_seq_length is {length}: set it to the shards' "
+                            "length or build them again")
+        if max(ids["input_ids"]) >= vocab_size or ids["input_ids"][0] != cls:
+            raise UserError(f"the first example of {path} begins with the id {ids['input_ids'][0]} and has ids up to "
+                            f"{max(ids['input_ids'])}; with this vocabulary it would begin with [CLS] = {cls} and stay "
+                            f"below vocab_size {vocab_size}: the shards were built with another vocabulary")
 
 
 def _content(patterns: str) -> str:

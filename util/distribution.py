@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from util.errors import UserError
@@ -9,6 +10,32 @@ from util.log import say
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a run."""
+
+    strategy: "tf.distribute.Strategy"
+    kind: str         # default, mirrored, multi_worker or tpu
+    workers: int      # processes that train together
+    worker: int       # which of them this is
+
+    @property
+    def replicas(self) -> int:
+        """Devices of all workers; each computes its part of the global batch."""
+        return self.strategy.num_replicas_in_sync
+
+    @property
+    def mine(self) -> range:
+        """The numbers of this worker's replicas."""
+        here = self.replicas // self.workers
+        return range(self.worker * here, (self.worker + 1) * here)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the files."""
+        return self.worker == 0
 
 
 def read_cluster() -> dict[str, Any] | None:
@@ -58,7 +85,7 @@ def choose(config: Any) -> str:
     return config.distribution
 
 
-def make_strategy(config: Any) -> "tf.distribute.Strategy":
+def open_devices(config: Any) -> Devices:
     """Makes the tf.distribute strategy and says which devices it uses. Call it before anything else of TensorFlow.
 
     Args:
@@ -84,8 +111,10 @@ def make_strategy(config: Any) -> "tf.distribute.Strategy":
     if kind == "auto":
         kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
     strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
-    _say_devices(tf, strategy, kind)
-    return strategy
+    cluster = read_cluster() if kind == "multi_worker" else None
+    devices = Devices(strategy, kind, len(cluster["workers"]) if cluster else 1, cluster["index"] if cluster else 0)
+    _say_devices(tf, devices)
+    return devices
 
 
 def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
@@ -113,28 +142,15 @@ def _tpu_strategy(tf: Any, config: Any) -> "tf.distribute.Strategy":
                         'null or set it to "local", elsewhere give its name and zone; or set use_tpu false') from error
 
 
-def _say_devices(tf: Any, strategy: "tf.distribute.Strategy", kind: str) -> None:
-    replicas = strategy.num_replicas_in_sync
-    cluster = read_cluster() if kind == "multi_worker" else None
-    hosts = len(cluster["workers"]) if cluster else 1
-    devices = [f"{device.device_type}:{device.name.rsplit(':', 1)[1]}" for device in tf.config.list_logical_devices()
-               if device.device_type in ("CPU", "GPU", "TPU")]
-    used = [device for device in devices if not device.startswith("CPU")] or devices
-    threads = f" with {os.cpu_count()} cores" if used == devices else ""
-    say(f"devices: {replicas} replica{'s' * (replicas > 1)} on {hosts} host{'s' * (hosts > 1)}, strategy {kind}; "
-        f"this host uses {', '.join(used)}{threads}" + (f"; it is worker {cluster['index']}" if cluster else ""))
+def _say_devices(tf: Any, devices: Devices) -> None:
+    names = [f"{device.device_type}:{device.name.rsplit(':', 1)[1]}" for device in tf.config.list_logical_devices()
+             if device.device_type in ("CPU", "GPU", "TPU")]
+    used = [name for name in names if not name.startswith("CPU")] or names
+    cores = f" with {os.cpu_count()} cores" if used == names else ""
+    worker = f"; this is worker {devices.worker}" if devices.workers > 1 else ""
+    say(f"devices: {_count(devices.replicas, 'replica')} on {_count(devices.workers, 'host')}, strategy {devices.kind}; "
+        f"this host uses {', '.join(used)}{cores}{worker}")
 
 
-def is_chief() -> bool:
-    """Whether this process writes the files: the only one, or worker 0."""
-    cluster = read_cluster()
-    return cluster is None or cluster["index"] == 0
-
-
-def my_replicas(strategy: "tf.distribute.Strategy") -> range:
-    """The numbers of this worker's replicas among all of them."""
-    cluster = read_cluster()
-    workers = len(cluster["workers"]) if cluster else 1
-    here = strategy.num_replicas_in_sync // workers
-    index = cluster["index"] if cluster else 0
-    return range(index * here, (index + 1) * here)
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -74,3 +74,22 @@ class Shard:
         if _CRC.unpack_from(self.bytes, start + length)[0] != masked_crc(data):
             raise CorruptRecord(f"{self.path}: wrong checksum of the record at byte {offset}")
         return data
+
+
+def first_record(path: str) -> bytes | None:
+    """The first record of a file without looking at the others; None where it holds none.
+
+    Raises:
+      CorruptRecord: it is cut short or its checksum is wrong.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEADER)
+        if not head:
+            return None
+        if len(head) == HEADER:
+            length, stored = _LENGTH.unpack(head)
+            if stored == masked_crc(head[:8]):
+                data, footer = file.read(length), file.read(FOOTER)
+                if len(footer) == FOOTER and _CRC.unpack(footer)[0] == masked_crc(data):
+                    return data
+    raise CorruptRecord(f"{path}: wrong checksum or end of the file in the record at byte 0")
