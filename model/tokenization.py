@@ -95,8 +95,10 @@ def word_pieces(word: str, vocab: Collection[str]) -> list[str]:
     start = 0
     while start < len(word):
         prefix = "##" if start else ""
-        end = next((end for end in range(len(word), start, -1) if prefix + word[start:end] in vocab), None)
-        if end is None:
+        end = len(word)
+        while end > start and prefix + word[start:end] not in vocab:
+            end -= 1
+        if end == start:
             return [UNK]
         pieces.append(prefix + word[start:end])
         start = end
@@ -214,6 +216,7 @@ _CLEANED = _CharacterTable(_cleaned)
 _APART = _CharacterTable(lambda char: f" {char} " if is_punctuation(char) else char)
 # What str.split takes for white space although the definition deletes it.
 _DELETED_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_PRINTABLE_ASCII_WORDS = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 
 
 class WordSplitter:
@@ -222,18 +225,23 @@ class WordSplitter:
     def __init__(self, lower: bool, strip_accents: bool):
         self.lower, self.strip_accents = lower, strip_accents
 
+    def ascii_words(self, text: str) -> list[str] | None:
+        """The words of a text of printable ASCII, None for any other text."""
+        if not (text.isascii() and text.isprintable()):
+            return None
+        return _PRINTABLE_ASCII_WORDS.findall(text.lower() if self.lower else text)
+
     def chunks(self, text: str) -> list[str]:
         """Cuts a text at white space; the words of the text are those of its chunks, one after the other."""
         if not text.isprintable():
             text = _DELETED_SPACES.sub("", text)
-        if self.lower and text.isascii():  # only to meet fewer different chunks; elsewhere case depends on the word
-            text = text.lower()
         return text.split()
 
     def words(self, chunk: str) -> list[str]:
         """The words of a chunk (or of any text)."""
-        if chunk.isascii() and chunk.isalnum():
-            return [chunk.lower() if self.lower else chunk]
+        words = self.ascii_words(chunk)
+        if words is not None:
+            return words
         words = []
         for word in chunk.translate(_CLEANED).split():
             if self.lower:
@@ -251,7 +259,7 @@ class FullTokenizer:
       vocab_file: a vocabulary file, or a `Vocabulary` that was read before.
       do_lower_case: lower-cases the text.
       strip_accents: drops accents; acts only with `do_lower_case`.
-      memo_size: how many different chunks and words are remembered.
+      memo_size: how many different words, and strings between white space, are remembered.
 
     Attributes:
       vocab: piece to id.
@@ -276,6 +284,9 @@ class FullTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without [CLS] and [SEP]."""
+        words = self._splitter.ascii_words(text)
+        if words is not None:
+            return list(chain.from_iterable(map(self._ids_of_word.__getitem__, words)))
         return list(chain.from_iterable(map(self._ids_of_chunk.__getitem__, self._splitter.chunks(text))))
 
     def tokenize(self, text: str) -> list[str]:

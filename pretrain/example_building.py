@@ -158,6 +158,10 @@ class Serializer:
         self._max_length = max_length
         self._cls, self._sep = vocab[CLS], vocab[SEP]
         self._varints = [varint(i) for i in range(max(vocab.values()) + 1)]
+        masks = (b"\1" * real + bytes(max_length - real) for real in range(max_length + 1))
+        self._masks = [_feature(b"input_mask", mask) for mask in masks]
+        zeros = bytes(max_length)
+        self._segments_head = _feature(b"segment_ids", zeros).removesuffix(zeros)
 
     def ids(self, example: Example) -> list[int]:
         """[CLS] first [SEP] and, unless the second segment is empty, second [SEP]."""
@@ -170,19 +174,21 @@ class Serializer:
         """The bytes of an example."""
         ids = self.ids(example)
         first = len(example.first) + 2
-        second = len(ids) - first
         padding = bytes(self._max_length - len(ids))
-        return _field(
-            1,
-            self._feature(b"input_ids", b"".join(map(self._varints.__getitem__, ids)) + padding)
-            + self._feature(b"input_mask", b"\1" * len(ids) + padding)
-            + self._feature(b"segment_ids", bytes(first) + b"\1" * second + padding),
+        features = (
+            _feature(b"input_ids", b"".join(map(self._varints.__getitem__, ids)) + padding),
+            self._masks[len(ids)],
+            self._segments_head,
+            bytes(first),
+            b"\1" * (len(ids) - first),
+            padding,
         )
+        return _field(1, b"".join(features))
 
-    @staticmethod
-    def _feature(name: bytes, numbers: bytes) -> bytes:
-        """An entry of the map of features: a name and a packed list of int64."""
-        return _field(1, _field(1, name) + _field(2, _field(3, _field(1, numbers))))
+
+def _feature(name: bytes, numbers: bytes) -> bytes:
+    """An entry of the map of features: a name and a packed list of int64."""
+    return _field(1, _field(1, name) + _field(2, _field(3, _field(1, numbers))))
 
 
 def record_bytes(data: bytes) -> bytes:
@@ -233,7 +239,8 @@ class ExampleWriter:
                 self._counts.text_tokens += len(sentence)
                 self._counts.documents += not self._in_document
                 self._in_document = True
-                self._write(self._builder.add_sentence(sentence))
+                for example in self._builder.add_sentence(sentence):
+                    self._write(example)
             elif self._blanks_separate_docs:
                 self._end_document()
         self._end_document()
@@ -241,7 +248,8 @@ class ExampleWriter:
 
     def _end_document(self) -> None:
         self._in_document = False
-        self._write(self._builder.end_document())
+        for example in self._builder.end_document():
+            self._write(example)
 
     def _read_sentences(self, pieces: Iterable[Piece]) -> Iterator[list[int] | None]:
         """The ids of each line, None for a blank one."""
@@ -263,11 +271,10 @@ class ExampleWriter:
                     begun = []
             continues = not ends
 
-    def _write(self, examples: list[Example]) -> None:
-        for example in examples:
-            shard = self._counts.examples % len(self._shards)
-            self._shards[shard].write(record_bytes(self._serializer.serialize(example)))
-            self.records[shard] += 1
-            self._counts.examples += 1
-            self._counts.tokens += len(example.first) + len(example.second) + (3 if example.second else 2)
-            self._counts.unknown_tokens += example.first.count(self._unknown) + example.second.count(self._unknown)
+    def _write(self, example: Example) -> None:
+        shard = self._counts.examples % len(self._shards)
+        self._shards[shard].write(record_bytes(self._serializer.serialize(example)))
+        self.records[shard] += 1
+        self._counts.examples += 1
+        self._counts.tokens += len(example.first) + len(example.second) + (3 if example.second else 2)
+        self._counts.unknown_tokens += example.first.count(self._unknown) + example.second.count(self._unknown)
