@@ -5,29 +5,65 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.config import (DEBUG_NETWORK, DEFAULT_EMBEDDING_SIZE, MODEL_SIZES, TransformerConfig, generator_config,
-                          transformer_config)
+from model.config import (
+    DEBUG_NETWORK,
+    DEFAULT_EMBEDDING_SIZE,
+    MODEL_SIZES,
+    TransformerConfig,
+    generator_config,
+    transformer_config,
+)
 from util.errors import UserError
 from util.hparams import check_hparams
 
 # The papers' settings (ELECTRA, tables 6 and 7; Small++ as released). Passed hparams win over a preset.
-_SMALL = {"model_size": "small", "generator_hidden_size": 0.25, "mask_prob": 0.15, "learning_rate": 5e-4,
-          "num_warmup_steps": 10000, "train_batch_size": 128, "max_seq_length": 128, "num_train_steps": 1_000_000}
+_SMALL = {
+    "model_size": "small",
+    "generator_hidden_size": 0.25,
+    "mask_prob": 0.15,
+    "learning_rate": 5e-4,
+    "num_warmup_steps": 10000,
+    "train_batch_size": 128,
+    "max_seq_length": 128,
+    "num_train_steps": 1_000_000,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "small": _SMALL,
     "small_pp": {**_SMALL, "generator_hidden_size": 1.0, "max_seq_length": 512, "num_train_steps": 4_000_000},
-    "base": {"model_size": "base", "generator_hidden_size": 1 / 3, "mask_prob": 0.15, "learning_rate": 2e-4,
-             "num_warmup_steps": 10000, "train_batch_size": 256, "max_seq_length": 512, "num_train_steps": 766_000},
-    "large": {"model_size": "large", "generator_hidden_size": 0.25, "mask_prob": 0.25, "learning_rate": 2e-4,
-              "num_warmup_steps": 10000, "train_batch_size": 2048, "max_seq_length": 512, "num_train_steps": 400_000},
+    "base": {
+        "model_size": "base",
+        "generator_hidden_size": 1 / 3,
+        "mask_prob": 0.15,
+        "learning_rate": 2e-4,
+        "num_warmup_steps": 10000,
+        "train_batch_size": 256,
+        "max_seq_length": 512,
+        "num_train_steps": 766_000,
+    },
+    "large": {
+        "model_size": "large",
+        "generator_hidden_size": 0.25,
+        "mask_prob": 0.25,
+        "learning_rate": 2e-4,
+        "num_warmup_steps": 10000,
+        "train_batch_size": 2048,
+        "max_seq_length": 512,
+        "num_train_steps": 400_000,
+    },
 }
-DEBUG_DEFAULTS = {"train_batch_size": 8, "num_train_steps": 20, "eval_batch_size": 4, "num_eval_steps": 2,
-                  "iterations_per_loop": 1}
+DEBUG_DEFAULTS = {
+    "train_batch_size": 8,
+    "num_train_steps": 20,
+    "eval_batch_size": 4,
+    "num_eval_steps": 2,
+    "iterations_per_loop": 1,
+}
 IGNORED = ("results_pkl",)  # of the released code, accepted and not used: results are text and JSON
 PRECISIONS = ("float32", "bfloat16", "float16")
 DISTRIBUTIONS = ("auto", "default", "mirrored", "multi_worker", "tpu")
 
 
+# fmt: off
 @dataclass
 class PretrainingConfig:
     """Every hparam of run_pretraining.py; the defaults are those of the released code."""
@@ -99,15 +135,12 @@ class PretrainingConfig:
     model_dir: str | None = None               # default: DATA_DIR/models/MODEL_NAME
     results_txt: str | None = None             # default: MODEL_DIR/results/unsup_results.txt
 
+    # fmt: on
+
     @property
     def max_predictions_per_seq(self) -> int:
         """N, the most masked positions of an example."""
         return int((self.mask_prob + 0.005) * self.max_seq_length)
-
-    @property
-    def checkpoint_dir(self) -> str:
-        """The model folder."""
-        return self.model_dir
 
     def discriminator_config(self) -> TransformerConfig:
         """Sizes of the main network."""

@@ -21,15 +21,24 @@ from util.log import count_text, heading, say, table
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="hparams and their defaults:\n" + "\n".join(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="hparams and their defaults:\n"
+        + "\n".join(
             f"  {field.name} = {'{}' if field.default is dataclasses.MISSING else field.default}"
-            for field in dataclasses.fields(PretrainingConfig)[2:])
-        + "\nconfigure_pretraining.py says what each of them means.")
+            for field in dataclasses.fields(PretrainingConfig)[2:]
+        )
+        + "\nconfigure_pretraining.py says what each of them means.",
+    )
     parser.add_argument("--data-dir", required=True, help="holds vocab.txt, pretrain_tfrecords/ and models/")
     parser.add_argument("--model-name", required=True, help="names the folder models/<model-name> below it")
-    parser.add_argument("--hparams", action="append", default=[], metavar="JSON|FILE|NAME=VALUE",
-                        help="settings; may be given several times, later ones win")
+    parser.add_argument(
+        "--hparams",
+        action="append",
+        default=[],
+        metavar="JSON|FILE|NAME=VALUE",
+        help="settings; may be given several times, later ones win",
+    )
     return parser.parse_args()
 
 
@@ -46,15 +55,17 @@ def main() -> int:
     chief = cluster is None or cluster["index"] == 0
     vocab = _load_vocab(config)
     held_out = config.eval_tfrecords and find_shards(config.eval_tfrecords, config.skip_corrupt_records)
-    shards = held_out if config.do_eval and held_out else find_shards(
-        config.pretrain_tfrecords, config.skip_corrupt_records)
+    shards = (
+        held_out if config.do_eval and held_out else find_shards(config.pretrain_tfrecords, config.skip_corrupt_records)
+    )
     if config.eval_every_steps and not held_out:
         raise UserError("eval_every_steps needs eval_tfrecords, the shards to evaluate on")
     for data in filter(None, {id(shards): shards, id(held_out): held_out}.values()):
         check_manifests(data, config.max_seq_length, vocab, config.do_lower_case)
     if config.do_eval and not (model_folder.has_checkpoint(config.model_dir) or config.init_checkpoint):
-        raise UserError(f"do_eval: the model folder {config.model_dir} holds no checkpoint; train it first, or set "
-                        "init_checkpoint")
+        raise UserError(
+            f"do_eval: the model folder {config.model_dir} holds no checkpoint; train it first, or set init_checkpoint"
+        )
 
     # ---- the run ----
     with FolderLock(config.model_dir) if config.do_train and chief else nullcontext():
@@ -70,11 +81,15 @@ def main() -> int:
 def _load_vocab(config: PretrainingConfig) -> Vocabulary:
     vocab = load_vocab(config.vocab_file)
     if len(vocab) > config.vocab_size:
-        raise UserError(f"the vocabulary {config.vocab_file} has {len(vocab)} pieces, more than vocab_size "
-                        f"{config.vocab_size}; set vocab_size to {len(vocab)} (or a little more)")
+        raise UserError(
+            f"the vocabulary {config.vocab_file} has {len(vocab)} pieces, more than vocab_size "
+            f"{config.vocab_size}; set vocab_size to {len(vocab)} (or a little more)"
+        )
     if len(vocab) < config.vocab_size:
-        say(f"note: the vocabulary {config.vocab_file} has {len(vocab)} pieces, vocab_size is {config.vocab_size}: the "
-            "last rows of the table stay unused")
+        say(
+            f"note: the vocabulary {config.vocab_file} has {len(vocab)} pieces, vocab_size is {config.vocab_size}: the "
+            "last rows of the table stay unused"
+        )
     return vocab
 
 
@@ -104,10 +119,21 @@ class Run:
         start = self._restore()
         if start >= config.num_train_steps:
             return self._already_done(start)
-        loop = TrainingLoop(self.step, self.devices, LoopSettings(
-            config.num_train_steps, config.iterations_per_loop, config.save_checkpoints_steps,
-            config.keep_checkpoint_max, config.log_every_steps, config.model_dir, config.use_tensorboard,
-            config.eval_every_steps, self._evaluation))
+        loop = TrainingLoop(
+            self.step,
+            self.devices,
+            LoopSettings(
+                config.num_train_steps,
+                config.iterations_per_loop,
+                config.save_checkpoints_steps,
+                config.keep_checkpoint_max,
+                config.log_every_steps,
+                config.model_dir,
+                config.use_tensorboard,
+                config.eval_every_steps,
+                self._evaluation,
+            ),
+        )
         heading(f"training from step {start} to {config.num_train_steps}")
         batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.training(start))
         try:
@@ -117,7 +143,9 @@ class Run:
                 raise data.fault from None
             raise
         if code == 0 and loop.now >= config.num_train_steps:
-            say(f"done: {loop.now} steps, checkpoint in {config.model_dir}, metrics in {config.model_dir}/metrics.jsonl")
+            say(
+                f"done: {loop.now} steps, checkpoint in {config.model_dir}, metrics in {config.model_dir}/metrics.jsonl"
+            )
         if self.shards.skipped:
             say(f"{self.shards.skipped} corrupt records were skipped")
         return code
@@ -179,15 +207,24 @@ class Run:
         heading("networks")
         say(table(*network_table(config, model.variables)))
         tokens = config.train_batch_size * config.max_seq_length
-        say(f"{count_text(tokens)} tokens and {flops_per_step(config):.3g} FLOPs a step; "
-            f"{self.shards.total} examples, an epoch is {self.shards.total / config.train_batch_size:.1f} steps")
+        say(
+            f"{count_text(tokens)} tokens and {flops_per_step(config):.3g} FLOPs a step; "
+            f"{self.shards.total} examples, an epoch is {self.shards.total / config.train_batch_size:.1f} steps"
+        )
         if not config.use_xla and not tf.config.list_physical_devices("GPU") and config.precision == "float32":
             say("note: with use_xla true a step is faster on a CPU, the first one takes longer")
         return TrainStep(
-            model, optimizer, self.devices.strategy,
-            lambda step: learning_rate(step, config.learning_rate, config.num_train_steps, config.num_warmup_steps,
-                                       config.lr_decay_power),
-            config.gradient_accumulation_steps, config.precision == "float16", config.use_xla, config.released_quirks)
+            model,
+            optimizer,
+            self.devices.strategy,
+            lambda step: learning_rate(
+                step, config.learning_rate, config.num_train_steps, config.num_warmup_steps, config.lr_decay_power
+            ),
+            config.gradient_accumulation_steps,
+            config.precision == "float16",
+            config.use_xla,
+            config.released_quirks,
+        )
 
     def _restore(self) -> int:
         from model import checkpoints
@@ -195,7 +232,9 @@ class Run:
         if not self.checkpoint:
             return 0
         resumed = os.path.dirname(self.checkpoint) == os.path.normpath(self.config.model_dir)
-        slots, state = (self.step.optimizer.slots, self.step.state) if resumed and self.config.do_train else (None, None)
+        slots, state = (
+            (self.step.optimizer.slots, self.step.state) if resumed and self.config.do_train else (None, None)
+        )
         report = checkpoints.restore(self.checkpoint, self.step.task.variables, slots, state)
         heading("checkpoint")
         say("\n".join(report.lines()))
@@ -218,9 +257,11 @@ class Run:
 
     def _already_done(self, step: int) -> int:
         config = self.config
-        say(f"nothing to do: the model in {config.model_dir} was trained for {step} steps, num_train_steps is "
-            f"{config.num_train_steps}. Its metrics are in {config.model_dir}/metrics.jsonl; set num_train_steps higher to "
-            "go on, or overwrite true to train anew")
+        say(
+            f"nothing to do: the model in {config.model_dir} was trained for {step} steps, num_train_steps is "
+            f"{config.num_train_steps}. Its metrics are in {config.model_dir}/metrics.jsonl; set num_train_steps higher "
+            "to go on, or overwrite true to train anew"
+        )
         return 0
 
 

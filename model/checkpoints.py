@@ -19,12 +19,17 @@ STEP = "global_step"
 STATE = "training/"
 PREFIX = "model.ckpt"
 _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None, hparam)
-    ("word_embeddings", 0, "vocab_size"), ("output_bias", 0, "vocab_size"), ("word_embeddings", 1, "embedding_size"),
+    ("word_embeddings", 0, "vocab_size"),
+    ("output_bias", 0, "vocab_size"),
+    ("word_embeddings", 1, "embedding_size"),
     ("token_type_embeddings", 0, "type_vocab_size in model_hparam_overrides"),
     ("position_embeddings", 0, "max_position_embeddings in model_hparam_overrides"),
-    ("_embeddings", 1, "embedding_size"), ("embeddings/LayerNorm", None, "embedding_size"),
-    ("embeddings_project", 0, "embedding_size"), ("generator", None, "generator_hidden_size, embedding_size"),
-    ("", None, "model_size, model_hparam_overrides"))
+    ("_embeddings", 1, "embedding_size"),
+    ("embeddings/LayerNorm", None, "embedding_size"),
+    ("embeddings_project", 0, "embedding_size"),
+    ("generator", None, "generator_hidden_size, embedding_size"),
+    ("", None, "model_size, model_hparam_overrides"),
+)
 
 
 def find(path: str) -> str | None:
@@ -41,13 +46,15 @@ def find(path: str) -> str | None:
         return _latest(path)
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if not os.path.exists(prefix + ".index"):
-        raise UserError(f"there is no checkpoint {path}: expected a folder with a `checkpoint` file, or a prefix such as "
-                        f"{os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files")
+        raise UserError(
+            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file, or a prefix such as "
+            f"{os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
+        )
     return prefix
 
 
 def _latest(folder: str) -> str | None:
-    """The checkpoint that the `checkpoint` file names (beside it, if its path is another), else the newest whole one."""
+    """The checkpoint that the `checkpoint` file names (beside it, if it has moved), else the newest whole one."""
     state = os.path.join(folder, "checkpoint")
     if os.path.exists(state):
         with open(state, encoding="utf-8") as file:
@@ -86,8 +93,10 @@ class Reader:
         try:
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
-            raise UserError(f"cannot read {name} of the checkpoint {self.prefix}: {_first_line(error)}. A data file "
-                            "beside its .index is missing or cut short; copy it again") from error
+            raise UserError(
+                f"cannot read {name} of the checkpoint {self.prefix}: {_first_line(error)}. A data file "
+                "beside its .index is missing or cut short; copy it again"
+            ) from error
 
     @property
     def step(self) -> int:
@@ -106,9 +115,9 @@ class Report:
     prefix: str
     step: int
     restored: list[str] = field(default_factory=list)
-    fresh: list[str] = field(default_factory=list)         # of the model, not in the checkpoint
-    unused: list[str] = field(default_factory=list)        # in the checkpoint, not of the model
-    zero_slots: list[str] = field(default_factory=list)    # slots that the checkpoint lacks: they start at zero
+    fresh: list[str] = field(default_factory=list)  # of the model, not in the checkpoint
+    unused: list[str] = field(default_factory=list)  # in the checkpoint, not of the model
+    zero_slots: list[str] = field(default_factory=list)  # slots that the checkpoint lacks: they start at zero
 
     def lines(self) -> list[str]:
         """One clear line a kind."""
@@ -130,8 +139,12 @@ def _grouped(names: list[str]) -> str:
     return ", ".join(f"{group} ({count})" for group, count in groups.items())
 
 
-def restore(prefix: str, variables: dict[str, tf.Variable], slots: dict[str, tf.Variable] | None = None,
-            state: dict[str, tf.Variable] | None = None) -> Report:
+def restore(
+    prefix: str,
+    variables: dict[str, tf.Variable],
+    slots: dict[str, tf.Variable] | None = None,
+    state: dict[str, tf.Variable] | None = None,
+) -> Report:
     """Reads a checkpoint into variables by name.
 
     Args:
@@ -152,8 +165,9 @@ def restore(prefix: str, variables: dict[str, tf.Variable], slots: dict[str, tf.
         _check_shape(name, variable, reader)
         report.restored.append(name)
     if not report.restored:
-        raise UserError(f"the checkpoint {prefix} holds none of the model's variables; it has "
-                        + _grouped(sorted(reader.shapes)))
+        raise UserError(
+            f"the checkpoint {prefix} holds none of the model's variables; it has " + _grouped(sorted(reader.shapes))
+        )
     for name in report.restored:
         variables[name].assign(reader[name])
     for name, slot in (slots or {}).items():
@@ -165,8 +179,11 @@ def restore(prefix: str, variables: dict[str, tf.Variable], slots: dict[str, tf.
     for name, variable in (state or {}).items():
         if name in reader:
             variable.assign(tf.cast(reader[name], variable.dtype))
-    report.unused = sorted(name for name in reader.shapes if name not in variables and name != STEP
-                           and not name.startswith(STATE) and name.split("/")[-1] not in SLOTS)
+    report.unused = sorted(
+        name
+        for name in reader.shapes
+        if name not in variables and name != STEP and not name.startswith(STATE) and name.split("/")[-1] not in SLOTS
+    )
     return report
 
 
@@ -187,12 +204,17 @@ def write(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     os.makedirs(beside, exist_ok=True)
     names = sorted(tensors)
     with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(prefix=os.path.join(beside, name), tensor_names=names, shape_and_slices=[""] * len(names),
-                          tensors=[tensors[n] for n in names])
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(beside, name),
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tensors[n] for n in names],
+        )
     for suffix in (".data-00000-of-00001", ".index"):  # the index last: with it the checkpoint is complete
         with open(os.path.join(beside, name + suffix), "rb") as file:
             os.fsync(file.fileno())
         os.replace(os.path.join(beside, name + suffix), prefix + suffix)
+    os.rmdir(beside)
 
 
 SAVING = ".saving"  # the folder of half-written checkpoints

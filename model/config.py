@@ -16,6 +16,7 @@ DEFAULT_EMBEDDING_SIZE = {"small": 128}  # elsewhere the embedding size is the h
 DEBUG_NETWORK = {"num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4}
 
 
+# fmt: off
 @dataclass(frozen=True)
 class TransformerConfig:
     """One Transformer encoder. Its field names are those of released configs and of `model_hparam_overrides`."""
@@ -31,6 +32,8 @@ class TransformerConfig:
     max_position_embeddings: int = 512         # the longest input
     type_vocab_size: int = 2                   # segments
     initializer_range: float = 0.02            # standard deviation of fresh weights
+
+    # fmt: on
 
     @property
     def head_size(self) -> int:

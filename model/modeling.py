@@ -52,8 +52,13 @@ class NamedLayer(keras.layers.Layer):
 
     def build(self, input_shape=None):
         for name, shape in self.shapes.items():
-            setattr(self, name, self.add_weight(
-                name=name, shape=shape, dtype="float32", initializer=self.init(f"{self.path}/{name}", shape)))
+            setattr(
+                self,
+                name,
+                self.add_weight(
+                    name=name, shape=shape, dtype="float32", initializer=self.init(f"{self.path}/{name}", shape)
+                ),
+            )
         for layer in self._layers:
             if not layer.built:
                 layer.build()
@@ -101,8 +106,7 @@ class Dropout(NamedLayer):
         if keys is None or self.rate == 0:
             return x
         count = int(np.prod(x.shape[1:]))
-        keep, probability = randomness.keep_mask(
-            randomness.fold(keys, randomness.salt_of(self.path)), count, self.rate)
+        keep, probability = randomness.keep_mask(randomness.fold(keys, randomness.salt_of(self.path)), count, self.rate)
         factor = tf.cast(keep, x.dtype) * tf.cast(1.0 / probability, x.dtype)
         return x * tf.reshape(factor, tf.shape(x))
 
@@ -112,18 +116,22 @@ class Embeddings(NamedLayer):
 
     def __init__(self, config: TransformerConfig, embedding_size: int, init: Initializer):
         super().__init__("embeddings", init)
-        self.shapes = {"word_embeddings": (config.vocab_size, embedding_size),
-                       "token_type_embeddings": (config.type_vocab_size, embedding_size),
-                       "position_embeddings": (config.max_position_embeddings, embedding_size)}
+        self.shapes = {
+            "word_embeddings": (config.vocab_size, embedding_size),
+            "token_type_embeddings": (config.type_vocab_size, embedding_size),
+            "position_embeddings": (config.max_position_embeddings, embedding_size),
+        }
         self.embedding_size = embedding_size
         self.norm = LayerNorm(embedding_size, init)
         self.dropout = Dropout("dropout", config.hidden_dropout_prob, init)
 
     def call(self, input_ids, segment_ids, keys):
         types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0], dtype=tf.float32)  # [B, L, 2]
-        summed = (tf.gather(self.word_embeddings, input_ids)
-                  + tf.einsum("blt,te->ble", types, self.token_type_embeddings)
-                  + self.position_embeddings[:input_ids.shape[1]])
+        summed = (
+            tf.gather(self.word_embeddings, input_ids)
+            + tf.einsum("blt,te->ble", types, self.token_type_embeddings)
+            + self.position_embeddings[: input_ids.shape[1]]
+        )
         return self.dropout(self.norm(summed), keys)
 
 
@@ -221,9 +229,9 @@ class LayerStack(NamedLayer):
 class EncoderOutput(NamedTuple):
     """What an encoder gives."""
 
-    embeddings: tf.Tensor        # [B, L, E], after norm and dropout
-    projected: tf.Tensor         # [B, L, D], what the first block reads
-    layers: list[tf.Tensor]      # [B, L, D] of each block
+    embeddings: tf.Tensor  # [B, L, E], after norm and dropout
+    projected: tf.Tensor  # [B, L, D], what the first block reads
+    layers: list[tf.Tensor]  # [B, L, D] of each block
 
     @property
     def sequence(self) -> tf.Tensor:
@@ -248,15 +256,23 @@ class Encoder(NamedLayer):
       dtype: compute dtype of the blocks.
     """
 
-    def __init__(self, name: str, config: TransformerConfig, embedding_size: int, init: Initializer,
-                 embeddings: Embeddings | None = None, compute_dtype: str = "float32"):
+    def __init__(
+        self,
+        name: str,
+        config: TransformerConfig,
+        embedding_size: int,
+        init: Initializer,
+        embeddings: Embeddings | None = None,
+        compute_dtype: str = "float32",
+    ):
         super().__init__(name, init)
         self.config = config
         self.activations = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(config, embedding_size, init)
         width = self.embeddings.embedding_size
-        self.project = Dense("embeddings_project", width, config.hidden_size, init) if (
-            width != config.hidden_size) else None
+        self.project = (
+            Dense("embeddings_project", width, config.hidden_size, init) if (width != config.hidden_size) else None
+        )
         self.encoder = LayerStack(config, init)
 
     def call(self, input_ids, input_mask, segment_ids, keys=None, attention_mask=None) -> EncoderOutput:

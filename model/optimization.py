@@ -29,8 +29,9 @@ def is_decayed(name: str) -> bool:
     return _NO_DECAY.search(name) is None
 
 
-def clip_factor(gradients: list[tf.Tensor], scale: tf.Tensor | float = 1.0,
-                extra: tf.Tensor | float = 0.0) -> tuple[tf.Tensor, tf.Tensor]:
+def clip_factor(
+    gradients: list[tf.Tensor], scale: tf.Tensor | float = 1.0, extra: tf.Tensor | float = 0.0
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The global norm of the gradients, and the factor that brings it down to at most 1.0.
 
     Args:
@@ -57,12 +58,16 @@ class AdamWeightDecay:
       rate_factors: multipliers of the rate by name (layer-wise rates); 1 where absent.
     """
 
-    def __init__(self, variables: dict[str, tf.Variable], weight_decay: float,
-                 rate_factors: dict[str, float] | None = None):
+    def __init__(
+        self, variables: dict[str, tf.Variable], weight_decay: float, rate_factors: dict[str, float] | None = None
+    ):
         self.variables, self.weight_decay = variables, weight_decay
         self.rate_factors = rate_factors or {}
-        self.slots = {f"{name}/{slot}": tf.Variable(tf.zeros(variable.shape), trainable=False, name=slot)
-                      for name, variable in variables.items() for slot in ("adam_m", "adam_v")}
+        self.slots = {
+            f"{name}/{slot}": tf.Variable(tf.zeros(variable.shape), trainable=False, name=slot)
+            for name, variable in variables.items()
+            for slot in ("adam_m", "adam_v")
+        }
 
     def apply(self, gradients: list[tf.Tensor], factor: tf.Tensor, rate: tf.Tensor, good: tf.Tensor) -> None:
         """Moves every variable; call it in replica context with gradients that are the same on all replicas.
@@ -80,8 +85,12 @@ class AdamWeightDecay:
         for (name, variable), gradient in zip(self.variables.items(), gradients):
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
             decay = self.weight_decay if is_decayed(name) else 0.0
-            strategy.extended.update(variable, _update, args=(
-                m, v, gradient, factor, rate, good, self.rate_factors.get(name, 1.0), decay), group=True)
+            strategy.extended.update(
+                variable,
+                _update,
+                args=(m, v, gradient, factor, rate, good, self.rate_factors.get(name, 1.0), decay),
+                group=True,
+            )
 
 
 def _update(variable, m, v, gradient, factor, rate, good, rate_factor, decay):
@@ -91,5 +100,14 @@ def _update(variable, m, v, gradient, factor, rate, good, rate_factor, decay):
     if decay:
         variable.assign(variable * (1.0 - rate * decay))
     tf.raw_ops.ResourceApplyAdam(  # with powers 0 it is Adam without bias correction, in one pass over memory
-        var=variable.handle, m=m.handle, v=v.handle, beta1_power=0.0, beta2_power=0.0, lr=rate,
-        beta1=tf.where(good, BETA_1, 1.0), beta2=tf.where(good, BETA_2, 1.0), epsilon=EPSILON, grad=gradient)
+        var=variable.handle,
+        m=m.handle,
+        v=v.handle,
+        beta1_power=0.0,
+        beta2_power=0.0,
+        lr=rate,
+        beta1=tf.where(good, BETA_1, 1.0),
+        beta2=tf.where(good, BETA_2, 1.0),
+        epsilon=EPSILON,
+        grad=gradient,
+    )

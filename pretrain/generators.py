@@ -42,7 +42,7 @@ class MaskedLM:
     def logits(self, batch: Masked, training: bool) -> tf.Tensor:
         keys = randomness.fold(batch.keys, randomness.salt_of(self.salt)) if training else None
         output = self.encoder(batch.masked_ids, batch.input_mask, batch.segment_ids, keys)
-        hidden = tf.gather(output.sequence, batch.positions, batch_dims=1)           # [B, K, D]
+        hidden = tf.gather(output.sequence, batch.positions, batch_dims=1)  # [B, K, D]
         return self.head(hidden, self.encoder.embeddings.word_embeddings)
 
 

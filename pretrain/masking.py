@@ -12,6 +12,7 @@ from model import randomness
 REPLACED_SHARE = 0.85  # of the drawn positions show [MASK]; the others keep their token
 
 
+# fmt: off
 class Inputs(NamedTuple):
     """A batch as it comes from the shards."""
 
@@ -34,6 +35,7 @@ class Masked(NamedTuple):
     keys: tf.Tensor          # [B] uint32, randomness of each example at this step
 
 
+# fmt: on
 class Specials(NamedTuple):
     """Ids that the objective must know."""
 
@@ -45,8 +47,8 @@ class Specials(NamedTuple):
 class Draws(NamedTuple):
     """The randomness of masking."""
 
-    positions: tf.Tensor         # [B, K] int32
-    replace_uniform: tf.Tensor   # [B, K] float32 in [0, 1); below 0.85 the position shows [MASK]
+    positions: tf.Tensor  # [B, K] int32
+    replace_uniform: tf.Tensor  # [B, K] float32 in [0, 1); below 0.85 the position shows [MASK]
 
 
 def candidates(inputs: Inputs, specials: Specials) -> tf.Tensor:
@@ -64,7 +66,7 @@ def draw(inputs: Inputs, keys: tf.Tensor, specials: Specials, slots: int, with_r
     allowed = candidates(inputs, specials)
     place_keys = randomness.fold(keys, randomness.salt_of("mask/positions"))
     if with_replacement:
-        rank = tf.cumsum(tf.cast(allowed, tf.int32), axis=1)                        # [B, L]
+        rank = tf.cumsum(tf.cast(allowed, tf.int32), axis=1)  # [B, L]
         wanted = randomness.uniform(place_keys, slots) * tf.cast(rank[:, -1:], tf.float32)
         positions = tf.reduce_sum(tf.cast(rank[:, None, :] <= tf.cast(wanted, tf.int32)[:, :, None], tf.int32), -1)
         positions = tf.where(rank[:, -1:] > 0, positions, 0)
@@ -85,13 +87,19 @@ def mask(inputs: Inputs, draws: Draws, keys: tf.Tensor, specials: Specials, mask
     real = tf.cast(tf.reduce_sum(inputs.input_mask, -1), tf.float32)
     number = tf.clip_by_value(tf.cast(tf.round(real * mask_prob), tf.int32), 1, slots)
     number = tf.minimum(number, tf.reduce_sum(tf.cast(candidates(inputs, specials), tf.int32), -1))
-    used = tf.cast(tf.range(slots) < number[:, None], tf.int32)                      # [B, K]
+    used = tf.cast(tf.range(slots) < number[:, None], tf.int32)  # [B, K]
     positions = draws.positions * used
     shown = positions * tf.cast(draws.replace_uniform < REPLACED_SHARE, tf.int32)
     return Masked(
-        inputs.input_ids, replace_at(inputs.input_ids, shown, tf.fill(tf.shape(shown), specials.mask)),
-        inputs.input_mask, inputs.segment_ids, positions,
-        tf.gather(inputs.input_ids, positions, batch_dims=1) * used, tf.cast(used, tf.float32), keys)
+        inputs.input_ids,
+        replace_at(inputs.input_ids, shown, tf.fill(tf.shape(shown), specials.mask)),
+        inputs.input_mask,
+        inputs.segment_ids,
+        positions,
+        tf.gather(inputs.input_ids, positions, batch_dims=1) * used,
+        tf.cast(used, tf.float32),
+        keys,
+    )
 
 
 def replace_at(ids: tf.Tensor, positions: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
@@ -101,7 +109,7 @@ def replace_at(ids: tf.Tensor, positions: tf.Tensor, updates: tf.Tensor) -> tf.T
     """
     inside = tf.cast(positions > 0, tf.int32)
     hits = tf.cast(positions[:, :, None] == tf.range(ids.shape[1]), tf.int32) * inside[:, :, None]
-    count = tf.reduce_sum(hits, 1)                                                   # [B, L]
+    count = tf.reduce_sum(hits, 1)  # [B, L]
     total = tf.reduce_sum(hits * updates[:, :, None], 1)
     return tf.where(count > 0, total // tf.maximum(count, 1), ids)
 
@@ -118,7 +126,7 @@ def sample(probabilities: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     shape = [tf.shape(probabilities)[0] if batch is None else batch, slots, blocks, width]
     padded = tf.reshape(padded, shape)
     block = _invert(tf.reduce_sum(padded, -1), randomness.fold(keys, randomness.salt_of("sample/block")))
-    within = tf.gather(padded, block, batch_dims=2)                                  # [B, K, width]
+    within = tf.gather(padded, block, batch_dims=2)  # [B, K, width]
     token = _invert(within, randomness.fold(keys, randomness.salt_of("sample/token")))
     return block * width + token
 

@@ -11,15 +11,21 @@ AUC_THRESHOLDS = np.concatenate([[-1e-7], np.arange(1, 199) / 199, [1 + 1e-7]]).
 HISTOGRAM = (len(AUC_THRESHOLDS) + 1,)
 MASKED_LM_SHAPES = {"loss": (), "tokens": (), **{f"masked_lm/{name}": () for name in ("weight", "nll", "correct")}}
 DISCRIMINATOR_SHAPES = {
-    "sampled/correct": (), "disc/replaced": HISTOGRAM, "disc/original": HISTOGRAM,
-    **{f"disc/{name}": () for name in ("examples", "example_bce", "correct", "true_positives", "positives")}}
+    "sampled/correct": (),
+    "disc/replaced": HISTOGRAM,
+    "disc/original": HISTOGRAM,
+    **{f"disc/{name}": () for name in ("examples", "example_bce", "correct", "true_positives", "positives")},
+}
 
 
 def masked_lm_sums(logits: tf.Tensor, nll: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Sums:
     """Sums over the masked positions: `logits` [B, K, V], `nll`, `targets` and `weights` [B, K]."""
     guessed = tf.argmax(logits, -1, output_type=tf.int32)
-    return {"masked_lm/weight": tf.reduce_sum(weights), "masked_lm/nll": tf.reduce_sum(nll * weights),
-            "masked_lm/correct": tf.reduce_sum(tf.cast(guessed == targets, tf.float32) * weights)}
+    return {
+        "masked_lm/weight": tf.reduce_sum(weights),
+        "masked_lm/nll": tf.reduce_sum(nll * weights),
+        "masked_lm/correct": tf.reduce_sum(tf.cast(guessed == targets, tf.float32) * weights),
+    }
 
 
 def discriminator_sums(logits: tf.Tensor, bce: tf.Tensor, labels: tf.Tensor, mask: tf.Tensor) -> Sums:
@@ -31,11 +37,15 @@ def discriminator_sums(logits: tf.Tensor, bce: tf.Tensor, labels: tf.Tensor, mas
     def histogram(weights):
         return tf.math.unsorted_segment_sum(tf.reshape(weights, [-1]), bins, HISTOGRAM[0])
 
-    return {"disc/examples": tf.reduce_sum(tf.cast(length > 0, tf.float32)),
-            "disc/example_bce": tf.reduce_sum(tf.reduce_sum(bce * mask, -1) / (length + 1e-6)),
-            "disc/correct": tf.reduce_sum(tf.cast(guessed == labels, tf.float32) * mask),
-            "disc/replaced": histogram(labels * mask), "disc/original": histogram((1 - labels) * mask),
-            "disc/true_positives": tf.reduce_sum(guessed * labels * mask), "disc/positives": tf.reduce_sum(guessed * mask)}
+    return {
+        "disc/examples": tf.reduce_sum(tf.cast(length > 0, tf.float32)),
+        "disc/example_bce": tf.reduce_sum(tf.reduce_sum(bce * mask, -1) / (length + 1e-6)),
+        "disc/correct": tf.reduce_sum(tf.cast(guessed == labels, tf.float32) * mask),
+        "disc/replaced": histogram(labels * mask),
+        "disc/original": histogram((1 - labels) * mask),
+        "disc/true_positives": tf.reduce_sum(guessed * labels * mask),
+        "disc/positives": tf.reduce_sum(guessed * mask),
+    }
 
 
 def results(sums: dict[str, np.ndarray], batches: int) -> dict[str, float]:
@@ -58,7 +68,7 @@ def results(sums: dict[str, np.ndarray], batches: int) -> dict[str, float]:
 
 def auc(positives: np.ndarray, negatives: np.ndarray) -> float:
     """Area under the ROC curve from histograms [201] over 200 thresholds, by the trapezoidal rule; 0 if undefined."""
-    true = np.cumsum(positives[::-1].astype(np.float64))[::-1][1:]   # above threshold i
+    true = np.cumsum(positives[::-1].astype(np.float64))[::-1][1:]  # above threshold i
     false = np.cumsum(negatives[::-1].astype(np.float64))[::-1][1:]
     true_rate, false_rate = _ratio(true, positives.sum()), _ratio(false, negatives.sum())
     return float(np.sum((true_rate[:-1] + true_rate[1:]) / 2 * (false_rate[:-1] - false_rate[1:])))

@@ -21,16 +21,16 @@ CORRECT_PENALTY = 1000.0  # subtracted from the original token's logit by disall
 class Totals(NamedTuple):
     """What the losses are divided by, summed over the global batch."""
 
-    masked: tf.Tensor   # scalar, masked positions
-    tokens: tf.Tensor   # scalar, real tokens
+    masked: tf.Tensor  # scalar, masked positions
+    tokens: tf.Tensor  # scalar, real tokens
 
 
 class Corrupted(NamedTuple):
     """The discriminator's input."""
 
-    input_ids: tf.Tensor   # [B, L] int32
-    labels: tf.Tensor      # [B, L] float32, 1 for replaced; a sample equal to the original counts as original
-    sampled: tf.Tensor     # [B, K] int32, what the generator wrote
+    input_ids: tf.Tensor  # [B, L] int32
+    labels: tf.Tensor  # [B, L] float32, 1 for replaced; a sample equal to the original counts as original
+    sampled: tf.Tensor  # [B, K] int32, what the generator wrote
 
 
 class DiscriminatorHead(NamedLayer):
@@ -63,8 +63,13 @@ class MaskedLanguageModel:
         return MaskedLM(self.main, self._make_head(self.main))
 
     def _make_head(self, encoder: Encoder) -> MaskedLMHead:
-        return MaskedLMHead("generator_predictions", encoder.config.hidden_size, encoder.embeddings.embedding_size,
-                            encoder.config.vocab_size, self.init)
+        return MaskedLMHead(
+            "generator_predictions",
+            encoder.config.hidden_size,
+            encoder.embeddings.embedding_size,
+            encoder.config.vocab_size,
+            self.init,
+        )
 
     def prepare(self, inputs: Inputs, keys: tf.Tensor) -> Masked:
         """Masks a batch; `keys` [B] uint32 are the randomness of each example at this step."""
@@ -83,7 +88,7 @@ class MaskedLanguageModel:
 
     def masked_lm_loss(self, logits: tf.Tensor, batch: Masked, totals: Totals) -> tuple[tf.Tensor, metrics.Sums]:
         """L_MLM (section 2) times gen_weight."""
-        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.target_ids, logits)          # [B, K]
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.target_ids, logits)  # [B, K]
         loss = self.config.gen_weight * tf.reduce_sum(nll * batch.weights) / (totals.masked + 1e-6)
         return loss, metrics.masked_lm_sums(logits, nll, batch.target_ids, batch.weights)
 
@@ -117,8 +122,13 @@ class Electra(MaskedLanguageModel):
         discriminator_loss, more = self.discriminator_loss(batch, corrupted, totals, training)
         loss = generator_loss + discriminator_loss
         hit = tf.cast(corrupted.sampled == batch.target_ids, tf.float32) * batch.weights
-        return loss, {**sums, **more, "sampled/correct": tf.reduce_sum(hit), "loss": tf.stop_gradient(loss),
-                      "tokens": self.totals(batch).tokens}
+        return loss, {
+            **sums,
+            **more,
+            "sampled/correct": tf.reduce_sum(hit),
+            "loss": tf.stop_gradient(loss),
+            "tokens": self.totals(batch).tokens,
+        }
 
     def sample(self, logits: tf.Tensor, batch: Masked) -> tf.Tensor:
         """x-hat [B, K]: tokens drawn from the generator; no gradient flows through them."""
@@ -136,7 +146,7 @@ class Electra(MaskedLanguageModel):
         """L_Disc (section 2) times disc_weight: over all real tokens, [CLS] and [SEP] included."""
         keys = randomness.fold(batch.keys, randomness.salt_of("discriminator")) if training else None
         output = self.main(corrupted.input_ids, batch.input_mask, batch.segment_ids, keys)
-        logits = self.head(output.sequence)                                                     # [B, L]
+        logits = self.head(output.sequence)  # [B, L]
         real = tf.cast(batch.input_mask, tf.float32)
         bce = tf.nn.sigmoid_cross_entropy_with_logits(corrupted.labels, logits)
         loss = self.config.disc_weight * tf.reduce_sum(bce * real) / (totals.tokens + 1e-6)

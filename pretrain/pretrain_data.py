@@ -30,16 +30,19 @@ class BatchReader:
 
     def training(self, step: int):
         """Batches of step `step`, step + 1, ... as a tf.data.Dataset of `Inputs`, one element a device and step."""
+
         def batches():
             row = ExampleRow(self.shards, self.seed)
             for now in itertools.count(step):
                 for replica in self.mine:
                     places = range(replica * self.per_replica, (replica + 1) * self.per_replica)
                     yield [row[now * self.batch_size + place] for place in places], list(places)
+
         return self._dataset(batches)
 
     def evaluation(self):
         """All examples once, in their order; the last batch is filled up with empty rows (no real token)."""
+
         def batches():
             window = Window(self.shards, list(range(len(self.shards.paths))), None)
             for now in range(self.evaluation_batches):
@@ -48,6 +51,7 @@ class BatchReader:
                     places = range(begin, begin + self.per_replica)
                     filler = empty_record(self.length)
                     yield [window.read(place) if place < len(window) else filler for place in places], list(places)
+
         return self._dataset(batches)
 
     @property
@@ -62,6 +66,7 @@ class BatchReader:
             except UserError as error:
                 self.fault = error
                 raise
+
         signature = (tf.TensorSpec([self.per_replica], tf.string), tf.TensorSpec([self.per_replica], tf.int32))
         return tf.data.Dataset.from_generator(guarded, output_signature=signature).map(self._parse).prefetch(4)
 
@@ -74,5 +79,6 @@ class BatchReader:
 def empty_record(length: int) -> bytes:
     """An example of padding alone."""
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[0] * length))
-    return tf.train.Example(features=tf.train.Features(feature={
-        name: feature for name in ("input_ids", "input_mask", "segment_ids")})).SerializeToString()
+    return tf.train.Example(
+        features=tf.train.Features(feature=dict.fromkeys(("input_ids", "input_mask", "segment_ids"), feature))
+    ).SerializeToString()

@@ -61,8 +61,14 @@ def network_table(config: PretrainingConfig, variables: dict[str, tf.Variable]) 
     embedding_size = config.embedding_size or main.hidden_size
     rows = [["embeddings", "", "", "", "", embedding_size, tables]]
     name = "discriminator" if config.electra_objective else "masked LM"
-    rows.append([name, *sizes(main), embedding_size,
-                 parameters("electra/encoder", "electra/embeddings_project", "discriminator_predictions")])
+    rows.append(
+        [
+            name,
+            *sizes(main),
+            embedding_size,
+            parameters("electra/encoder", "electra/embeddings_project", "discriminator_predictions"),
+        ]
+    )
     if config.electra_objective and not config.uniform_generator and config.untied_generator:
         generator = config.generator_config()
         own = generator.hidden_size if config.untied_generator_embeddings else embedding_size
@@ -103,7 +109,9 @@ def block_flops(network: TransformerConfig, length: int) -> float:
 def embedding_flops(network: TransformerConfig, embedding: int, length: int) -> float:
     """The input embedding at one position, as a dense product with the tables."""
     flops = 2 * embedding * network.vocab_size + 2 * embedding * (length + 2) + 11 * embedding
-    return flops + (2 * network.hidden_size * embedding + network.hidden_size if embedding != network.hidden_size else 0)
+    return flops + (
+        2 * network.hidden_size * embedding + network.hidden_size if embedding != network.hidden_size else 0
+    )
 
 
 def softmax_flops(network: TransformerConfig, embedding: int) -> float:

@@ -29,9 +29,9 @@ class ShardList:
 
     paths: list[str]
     counts: list[int]
-    manifests: dict[str, dict]    # by folder
+    manifests: dict[str, dict]  # by folder
     skip_corrupt: bool = False
-    skipped: int = 0              # records that could not be read
+    skipped: int = 0  # records that could not be read
 
     @property
     def total(self) -> int:
@@ -40,8 +40,11 @@ class ShardList:
 
     def description(self) -> dict:
         """What is noted beside a model that is trained on these shards."""
-        return {"shards": len(self.paths), "examples": self.total, "manifests": {
-            folder: sha256_of(os.path.join(folder, MANIFEST_NAME)) for folder in self.manifests}}
+        return {
+            "shards": len(self.paths),
+            "examples": self.total,
+            "manifests": {folder: sha256_of(os.path.join(folder, MANIFEST_NAME)) for folder in self.manifests},
+        }
 
 
 def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
@@ -53,10 +56,15 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
     paths = expand_globs(patterns)
     paths = [path for path in paths if os.path.basename(path) != MANIFEST_NAME and ".tmp" not in os.path.basename(path)]
     if not paths:
-        raise UserError(f"no TFRecords match {patterns}; {_content(patterns)}. "
-                        "Set pretrain_tfrecords (or eval_tfrecords) to a glob of the shards")
-    manifests = {folder: manifest for folder in sorted({os.path.dirname(path) for path in paths})
-                 if (manifest := read_manifest(folder)) is not None}
+        raise UserError(
+            f"no TFRecords match {patterns}; {_content(patterns)}. "
+            "Set pretrain_tfrecords (or eval_tfrecords) to a glob of the shards"
+        )
+    manifests = {
+        folder: manifest
+        for folder in sorted({os.path.dirname(path) for path in paths})
+        if (manifest := read_manifest(folder)) is not None
+    }
     shards = ShardList(paths, [], manifests, skip_corrupt)
     for path in paths:
         known = manifests.get(os.path.dirname(path), {}).get("shards", {}).get(os.path.basename(path))
@@ -75,15 +83,21 @@ def check_manifests(shards: ShardList, length: int, vocab: Vocabulary, lower_cas
     for folder, manifest in shards.manifests.items():
         built = f"the shards in {folder} were built with"
         if manifest["max_seq_length"] != length:
-            raise UserError(f"{built} length {manifest['max_seq_length']}, max_seq_length is {length}; set max_seq_length "
-                            f"to {manifest['max_seq_length']} or build them again with --max-seq-length {length}")
+            raise UserError(
+                f"{built} length {manifest['max_seq_length']}, max_seq_length is {length}; set max_seq_length "
+                f"to {manifest['max_seq_length']} or build them again with --max-seq-length {length}"
+            )
         if manifest["vocab_sha256"] != vocab.sha256:
-            raise UserError(f"{built} another vocabulary ({manifest.get('vocab_file', 'unnamed')}, "
-                            f"{manifest['vocab_size']} pieces) than {vocab.path} ({len(vocab)} pieces); set vocab_file to "
-                            "theirs or build them again")
+            raise UserError(
+                f"{built} another vocabulary ({manifest.get('vocab_file', 'unnamed')}, "
+                f"{manifest['vocab_size']} pieces) than {vocab.path} ({len(vocab)} pieces); set vocab_file to "
+                "theirs or build them again"
+            )
         if manifest["do_lower_case"] != lower_case:
-            raise UserError(f"{built} do_lower_case {manifest['do_lower_case']}, the hparam do_lower_case is {lower_case}; "
-                            "make them equal")
+            raise UserError(
+                f"{built} do_lower_case {manifest['do_lower_case']}, the hparam do_lower_case is {lower_case}; "
+                "make them equal"
+            )
 
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
@@ -112,12 +126,16 @@ def check_examples(shards: ShardList, length: int, vocab_size: int, cls: int) ->
         ids = {name: list(features[name].int64_list.value) if name in features else [] for name in FEATURES}
         if not all(len(values) == length for values in ids.values()):
             found = ", ".join(f"{name} of length {len(values)}" for name, values in ids.items())
-            raise UserError(f"the first example of {path} has {found}; max_seq_length is {length}: set it to the shards' "
-                            "length or build them again")
+            raise UserError(
+                f"the first example of {path} has {found}; max_seq_length is {length}: set it to the shards' "
+                "length or build them again"
+            )
         if max(ids["input_ids"]) >= vocab_size or ids["input_ids"][0] != cls:
-            raise UserError(f"the first example of {path} begins with the id {ids['input_ids'][0]} and has ids up to "
-                            f"{max(ids['input_ids'])}; with this vocabulary it would begin with [CLS] = {cls} and stay "
-                            f"below vocab_size {vocab_size}: the shards were built with another vocabulary")
+            raise UserError(
+                f"the first example of {path} begins with the id {ids['input_ids'][0]} and has ids up to "
+                f"{max(ids['input_ids'])}; with this vocabulary it would begin with [CLS] = {cls} and stay "
+                f"below vocab_size {vocab_size}: the shards were built with another vocabulary"
+            )
 
 
 def _content(patterns: str) -> str:
@@ -178,8 +196,10 @@ class Window:
         if record >= len(shard):
             if shard.fault:
                 raise CorruptRecord(shard.fault)
-            raise UserError(f"{shard.path} holds {len(shard)} records where its manifest says "
-                            f"{self.shards.counts[index]}; build the data again or remove {MANIFEST_NAME}")
+            raise UserError(
+                f"{shard.path} holds {len(shard)} records where its manifest says "
+                f"{self.shards.counts[index]}; build the data again or remove {MANIFEST_NAME}"
+            )
         return shard[record]
 
 

@@ -17,9 +17,9 @@ class Devices:
     """The devices of a run."""
 
     strategy: "tf.distribute.Strategy"
-    kind: str         # default, mirrored, multi_worker or tpu
-    workers: int      # processes that train together
-    worker: int       # which of them this is
+    kind: str  # default, mirrored, multi_worker or tpu
+    workers: int  # processes that train together
+    worker: int  # which of them this is
 
     @property
     def replicas(self) -> int:
@@ -63,13 +63,17 @@ def read_cluster() -> dict[str, Any] | None:
     if not isinstance(workers, list) or not all(isinstance(w, str) and ":" in w for w in workers) or not workers:
         raise UserError(f"TF_CONFIG names no workers as host:port; expected e.g. {example}")
     if set(cluster) - {"worker"}:
-        raise UserError(f"TF_CONFIG has {', '.join(sorted(set(cluster) - {'worker'}))}; only workers are known: {example}")
+        raise UserError(
+            f"TF_CONFIG has {', '.join(sorted(set(cluster) - {'worker'}))}; only workers are known: {example}"
+        )
     if len(set(workers)) != len(workers):
         raise UserError("TF_CONFIG names the same address twice: " + ", ".join(workers))
     index = task.get("index") if isinstance(task, dict) else None
     if task.get("type") != "worker" or not isinstance(index, int) or not 0 <= index < len(workers):
-        raise UserError(f"TF_CONFIG's task must be a worker with an index from 0 to {len(workers) - 1}; got "
-                        f"{json.dumps(task)}; expected e.g. {example}")
+        raise UserError(
+            f"TF_CONFIG's task must be a worker with an index from 0 to {len(workers) - 1}; got "
+            f"{json.dumps(task)}; expected e.g. {example}"
+        )
     return {"workers": workers, "index": index}
 
 
@@ -107,7 +111,8 @@ def open_devices(config: Any) -> Devices:
         raise UserError("require_gpu is true and no GPU is visible; check the driver and CUDA_VISIBLE_DEVICES")
     if config.logical_cpus > 1:
         tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus
+        )
     if kind == "auto":
         kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
     strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
@@ -120,12 +125,17 @@ def open_devices(config: Any) -> Devices:
 def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
     if kind == "multi_worker":
         options = tf.distribute.experimental.CommunicationOptions(
-            implementation=tf.distribute.experimental.CommunicationImplementation.NCCL if has_gpus
-            else tf.distribute.experimental.CommunicationImplementation.RING)
+            implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
+            if has_gpus
+            else tf.distribute.experimental.CommunicationImplementation.RING
+        )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if kind == "mirrored":
-        devices = None if has_gpus else [device.name.removeprefix("/device:") for device in
-                                         tf.config.list_logical_devices("CPU")]
+        devices = (
+            None
+            if has_gpus
+            else [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices("CPU")]
+        )
         return tf.distribute.MirroredStrategy(devices)
     return tf.distribute.get_strategy()
 
@@ -133,23 +143,31 @@ def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
 def _tpu_strategy(tf: Any, config: Any) -> "tf.distribute.Strategy":
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            config.tpu_name, zone=config.tpu_zone, project=config.gcp_project)
+            config.tpu_name, zone=config.tpu_zone, project=config.gcp_project
+        )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise UserError(f"use_tpu is true and no TPU was found ({str(error).splitlines()[0]}); on a TPU VM leave tpu_name "
-                        'null or set it to "local", elsewhere give its name and zone; or set use_tpu false') from error
+        raise UserError(
+            f"use_tpu is true and no TPU was found ({str(error).splitlines()[0]}); on a TPU VM leave tpu_name "
+            'null or set it to "local", elsewhere give its name and zone; or set use_tpu false'
+        ) from error
 
 
 def _say_devices(tf: Any, devices: Devices) -> None:
-    names = [f"{device.device_type}:{device.name.rsplit(':', 1)[1]}" for device in tf.config.list_logical_devices()
-             if device.device_type in ("CPU", "GPU", "TPU")]
+    names = [
+        f"{device.device_type}:{device.name.rsplit(':', 1)[1]}"
+        for device in tf.config.list_logical_devices()
+        if device.device_type in ("CPU", "GPU", "TPU")
+    ]
     used = [name for name in names if not name.startswith("CPU")] or names
     cores = f" with {os.cpu_count()} cores" if used == names else ""
     worker = f"; this is worker {devices.worker}" if devices.workers > 1 else ""
-    say(f"devices: {_count(devices.replicas, 'replica')} on {_count(devices.workers, 'host')}, strategy {devices.kind}; "
-        f"this host uses {', '.join(used)}{cores}{worker}")
+    say(
+        f"devices: {_count(devices.replicas, 'replica')} on {_count(devices.workers, 'host')}, strategy {devices.kind}; "
+        f"this host uses {', '.join(used)}{cores}{worker}"
+    )
 
 
 def _count(number: int, what: str) -> str:

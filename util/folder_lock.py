@@ -36,8 +36,10 @@ class FolderLock:
             while not self._create():
                 self._take_over()
         except OSError as error:
-            raise UserError(f"cannot write in the model folder {self.folder}: {error.strerror}; check its rights, or set "
-                            "model_dir to another") from error
+            raise UserError(
+                f"cannot write in the model folder {self.folder}: {error.strerror}; check its rights, or set "
+                "model_dir to another"
+            ) from error
         self._thread.start()
         return self
 
@@ -68,10 +70,14 @@ class FolderLock:
         who = f"process {holder.get('process')} on {holder.get('host')}"
         dead = holder.get("host") == self._mine["host"] and _process_start(holder.get("process")) != holder.get("start")
         if not dead and age < STALE_SECONDS:
-            raise UserError(f"the model folder {self.folder} is in use by {who} (heartbeat {age:.0f} s ago); wait for it, "
-                            "stop it, or give this run another --model-name")
-        say(f"note: took over the model folder from {who}, which " + (
-            "is no longer running" if dead else f"gave no sign for {age:.0f} s"))
+            raise UserError(
+                f"the model folder {self.folder} is in use by {who} (heartbeat {age:.0f} s ago); wait for it, "
+                "stop it, or give this run another --model-name"
+            )
+        say(
+            f"note: took over the model folder from {who}, which "
+            + ("is no longer running" if dead else f"gave no sign for {age:.0f} s")
+        )
         os.replace(self.path, f"{self.path}.tmp-{os.getpid()}")
         os.remove(f"{self.path}.tmp-{os.getpid()}")
 

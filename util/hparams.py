@@ -72,8 +72,11 @@ def check_hparams(config_class: type, values: dict[str, Any], ignored: Iterable[
             continue
         if name not in fields:
             near = difflib.get_close_matches(name, sorted(fields), n=1, cutoff=0.5)
-            raise UserError(f'unknown hparam "{name}"' + (f'; did you mean "{near[0]}"?' if near else "")
-                            + " (configure_*.py lists them all)")
+            raise UserError(
+                f'unknown hparam "{name}"'
+                + (f'; did you mean "{near[0]}"?' if near else "")
+                + " (configure_*.py lists them all)"
+            )
         checked[name] = _as_type(name, value, hints[name])
     return checked
 
@@ -96,5 +99,11 @@ def _as_type(name: str, value: Any, hint: Any) -> Any:
     raise UserError(f'hparam "{name}" must be {expected}; got {json.dumps(value)}')
 
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "an object",
-          list: "a list"}
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: "an object",
+    list: "a list",
+}

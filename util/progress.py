@@ -23,10 +23,11 @@ class Progress:
         self.every = 0.5 if self.terminal else every_seconds
         self.first = self.done = done
         self.start = self.last = time.monotonic()
+        self.note = ""
 
     def update(self, done: float, note: str = "", force: bool = False) -> None:
         """Records that `done` units are finished and prints a line when one is due."""
-        self.done = done
+        self.done, self.note = done, note
         now = time.monotonic()
         if force or now - self.last >= self.every:
             self.last = now
@@ -49,8 +50,8 @@ class Progress:
         return ", ".join(parts)
 
     def close(self, note: str = "") -> None:
-        """Prints the last line."""
-        self._print(self.line(note))
+        """Prints the last line; without a note it has that of the last update."""
+        self._print(self.line(note or self.note))
         if self.terminal:
             print(flush=True)
 

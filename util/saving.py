@@ -45,9 +45,11 @@ class CheckpointSaver:
             pending.result()
         except (tf.errors.OpError, OSError) as error:
             last = checkpoints.find(self.folder)
-            raise UserError(f"cannot write a checkpoint in {self.folder}: {str(error).splitlines()[0]}; the last good one "
-                            f"is {last or 'none'}. Free some space or check the folder's rights, then run the same "
-                            "command to go on from there") from error
+            raise UserError(
+                f"cannot write a checkpoint in {self.folder}: {str(error).splitlines()[0]}; the last good one "
+                f"is {last or 'none'}. Free some space or check the folder's rights, then run the same "
+                "command to go on from there"
+            ) from error
 
     def close(self) -> None:
         """Waits for the last save and ends the background thread."""
@@ -60,9 +62,9 @@ class CheckpointSaver:
         checkpoints.write(os.path.join(self.folder, f"{checkpoints.PREFIX}-{step}"), tensors)
         steps = checkpoints.whole_checkpoints(self.folder)
         kept = [s for s in steps if s <= step]
-        kept = kept[-self.keep:] if self.keep else kept
+        kept = kept[-self.keep :] if self.keep else kept
         checkpoints.write_state(self.folder, kept)
-        for old in set(s for s in steps if s < step) - set(kept):
+        for old in {s for s in steps if s < step} - set(kept):
             self._remove(old)
 
     def _remove(self, step: int) -> None:
@@ -76,7 +78,10 @@ class CheckpointSaver:
         shutil.rmtree(os.path.join(self.folder, checkpoints.SAVING), ignore_errors=True)
         for name in os.listdir(self.folder):
             data = name.removesuffix(".data-00000-of-00001")
-            orphan = data != name and data.startswith(checkpoints.PREFIX) and not os.path.exists(
-                os.path.join(self.folder, data + ".index"))
+            orphan = (
+                data != name
+                and data.startswith(checkpoints.PREFIX)
+                and not os.path.exists(os.path.join(self.folder, data + ".index"))
+            )
             if orphan or ".tmp-" in name:
                 os.remove(os.path.join(self.folder, name))

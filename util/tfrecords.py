@@ -53,7 +53,7 @@ class Shard:
                 self.fault = f"{self.path}: the file ends inside a record at byte {offset}"
                 return
             length, stored = unpack(data, offset)
-            found = crc(data[offset:offset + 8])
+            found = crc(data[offset : offset + 8])
             if ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF != stored:
                 self.fault = f"{self.path}: wrong checksum of a record's length at byte {offset}"
                 return
@@ -70,7 +70,7 @@ class Shard:
         offset = self.offsets[index]
         length, _ = _LENGTH.unpack_from(self.bytes, offset)
         start = offset + HEADER
-        data = self.bytes[start:start + length]
+        data = self.bytes[start : start + length]
         if _CRC.unpack_from(self.bytes, start + length)[0] != masked_crc(data):
             raise CorruptRecord(f"{self.path}: wrong checksum of the record at byte {offset}")
         return data

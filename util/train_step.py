@@ -12,7 +12,7 @@ import tensorflow as tf
 from model.checkpoints import STATE, STEP
 from model.optimization import AdamWeightDecay, clip_factor
 
-MAX_BAD_STEPS = 20           # more non-finite steps in a row end the run
+MAX_BAD_STEPS = 20  # more non-finite steps in a row end the run
 EVALUATION_STEP = 2**32 - 1  # the "step" that seeds an evaluation's masking
 FIRST_LOSS_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
@@ -20,8 +20,8 @@ FIRST_LOSS_SCALE, GROWTH_STEPS = 2.0**15, 2000
 class Task(Protocol):
     """What is trained. A batch is any nested structure of tensors whose first axis is the example."""
 
-    variables: dict[str, tf.Variable]            # by released name
-    sum_shapes: dict[str, tuple[int, ...]]       # metric sums that `loss` gives; "loss" and "tokens" are among them
+    variables: dict[str, tf.Variable]  # by released name
+    sum_shapes: dict[str, tuple[int, ...]]  # metric sums that `loss` gives; "loss" and "tokens" are among them
 
     def prepare(self, inputs: Any, step: tf.Tensor) -> Any:
         """Turns inputs into a batch with the randomness of this step."""
@@ -50,14 +50,22 @@ class TrainStep:
       released_quirks: the global norm counts looked-up rows one by one, as released.
     """
 
-    def __init__(self, task: Task, optimizer: AdamWeightDecay, strategy: tf.distribute.Strategy,
-                 rate: Callable[[tf.Tensor], tf.Tensor], accumulation: int = 1, loss_scaling: bool = False,
-                 use_xla: bool = False, released_quirks: bool = False):
+    def __init__(
+        self,
+        task: Task,
+        optimizer: AdamWeightDecay,
+        strategy: tf.distribute.Strategy,
+        rate: Callable[[tf.Tensor], tf.Tensor],
+        accumulation: int = 1,
+        loss_scaling: bool = False,
+        use_xla: bool = False,
+        released_quirks: bool = False,
+    ):
         self.task, self.optimizer, self.strategy, self.rate = task, optimizer, strategy, rate
         self.accumulation, self.loss_scaling, self.released_quirks = accumulation, loss_scaling, released_quirks
         self.shapes = {name: task.sum_shapes[name] for name in sorted(task.sum_shapes)}
         self.width = sum(int(np.prod(shape)) for shape in self.shapes.values())
-        self.stop = tf.Variable(0.0, trainable=False)     # this worker's wish to leave
+        self.stop = tf.Variable(0.0, trainable=False)  # this worker's wish to leave
         with strategy.scope():
             self.step = _counter(0, tf.int64)
             self.skipped, self.bad_in_a_row = _counter(0, tf.int64), _counter(0, tf.int64)
@@ -69,8 +77,13 @@ class TrainStep:
     @property
     def state(self) -> dict[str, tf.Variable]:
         """What a checkpoint keeps of the training itself."""
-        return {STEP: self.step, STATE + "skipped_steps": self.skipped, STATE + "bad_in_a_row": self.bad_in_a_row,
-                STATE + "loss_scale": self.loss_scale, STATE + "good_in_a_row": self.good_in_a_row}
+        return {
+            STEP: self.step,
+            STATE + "skipped_steps": self.skipped,
+            STATE + "bad_in_a_row": self.bad_in_a_row,
+            STATE + "loss_scale": self.loss_scale,
+            STATE + "good_in_a_row": self.good_in_a_row,
+        }
 
     # ---- training --------------------------------------------------------------------------------------------------
 
@@ -99,7 +112,8 @@ class TrainStep:
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, self.task.totals(batch))
         gradients, rows, sums = self._accumulated(batch, totals)
         *gradients, rows, sums, stop = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [*gradients, rows, sums, tf.identity(self.stop)])
+            tf.distribute.ReduceOp.SUM, [*gradients, rows, sums, tf.identity(self.stop)]
+        )
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)
         good = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
@@ -135,7 +149,11 @@ class TrainStep:
             if isinstance(gradient, tf.IndexedSlices):
                 summed = tf.convert_to_tensor(gradient)
                 rows += tf.reduce_sum(tf.square(gradient.values)) - tf.reduce_sum(tf.square(summed))
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], tf.convert_to_tensor(rows), self._packed(sums)
+        return (
+            [tf.convert_to_tensor(gradient) for gradient in gradients],
+            tf.convert_to_tensor(rows),
+            self._packed(sums),
+        )
 
     def _count(self, good):
         """Moves the counters; a step whose float16 loss scale can still be lowered is not a bad one."""
@@ -158,7 +176,9 @@ class TrainStep:
         """Metric sums [width] float64 over `count` batches, without dropout and with the masks of every evaluation."""
         sums = tf.zeros([self.width], tf.float64)
         for _ in tf.range(count):
-            sums += tf.cast(self._first(self.strategy.run(self._replica_evaluation, args=(next(iterator),))), tf.float64)
+            sums += tf.cast(
+                self._first(self.strategy.run(self._replica_evaluation, args=(next(iterator),))), tf.float64
+            )
         return sums
 
     def _replica_evaluation(self, inputs):
@@ -182,11 +202,10 @@ class TrainStep:
         sums, place = {}, 0
         for name, shape in self.shapes.items():
             size = int(np.prod(shape))
-            sums[name] = vector[place:place + size].reshape(shape)
+            sums[name] = vector[place : place + size].reshape(shape)
             place += size
         return sums
 
 
 def _counter(value, dtype) -> tf.Variable:
-    return tf.Variable(value, dtype=dtype, trainable=False,
-                       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    return tf.Variable(value, dtype=dtype, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)

@@ -28,15 +28,15 @@ INTERRUPTED = 128 + signal.SIGINT
 class LoopSettings:
     """How far and how often."""
 
-    steps: int                           # the last step
-    iterations_per_loop: int             # the most steps at once
+    steps: int  # the last step
+    iterations_per_loop: int  # the most steps at once
     save_every: int
-    keep: int | None                     # checkpoints; 0 or None: all
+    keep: int | None  # checkpoints; 0 or None: all
     log_every: int
-    folder: str                          # of checkpoints and logs
+    folder: str  # of checkpoints and logs
     use_tensorboard: bool = True
     evaluate_every: int = 0
-    evaluate: Callable[[], dict[str, float]] | None = None   # held-out metrics, where evaluate_every is not 0
+    evaluate: Callable[[], dict[str, float]] | None = None  # held-out metrics, where evaluate_every is not 0
 
 
 class MetricsLog:
@@ -48,8 +48,14 @@ class MetricsLog:
     def __init__(self, folder: str, step: int, use_tensorboard: bool):
         self.path = os.path.join(folder, "metrics.jsonl")
         self._cut_back(step)
-        self.writers = {split: tf.summary.create_file_writer(os.path.join(folder, "tensorboard", split))
-                        for split in ("train", "eval")} if use_tensorboard else {}
+        self.writers = (
+            {
+                split: tf.summary.create_file_writer(os.path.join(folder, "tensorboard", split))
+                for split in ("train", "eval")
+            }
+            if use_tensorboard
+            else {}
+        )
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Appends one record; a value that is not finite is written as null."""
@@ -131,8 +137,10 @@ class TrainingLoop:
                 self.saver.close()
         if not stopped:
             return 0
-        say(f"stopped at step {self.now} of {self.settings.steps}; the checkpoint is saved, the same command goes on from "
-            "there")
+        say(
+            f"stopped at step {self.now} of {self.settings.steps}; the checkpoint is saved, the same command goes on "
+            "from there"
+        )
         return INTERRUPTED if signals.received == signal.SIGINT else 0
 
     def _loop(self, iterator) -> bool:
@@ -199,10 +207,18 @@ class TrainingLoop:
         good = int(window.sums[-2])
         values = self._values(window.sums) if good else {}
         last = tf.constant(self.now - 1, tf.int64)
-        self.log.write(self.now, "train", {
-            **values, "learning_rate": float(self.step.rate(last)), "gradient_norm": float(window.sums[-1]) / max(1, good),
-            "tokens_per_second": float(sums_of(self.step, window.sums)["tokens"]) / window.seconds,
-            "steps_per_second": window.steps / window.seconds, "skipped_steps": int(self.step.skipped.numpy())})
+        self.log.write(
+            self.now,
+            "train",
+            {
+                **values,
+                "learning_rate": float(self.step.rate(last)),
+                "gradient_norm": float(window.sums[-1]) / max(1, good),
+                "tokens_per_second": float(sums_of(self.step, window.sums)["tokens"]) / window.seconds,
+                "steps_per_second": window.steps / window.seconds,
+                "skipped_steps": int(self.step.skipped.numpy()),
+            },
+        )
 
     def _check_finite(self) -> None:
         bad = int(self.step.bad_in_a_row.numpy())
@@ -210,10 +226,12 @@ class TrainingLoop:
             if self.saver:
                 self.saver.wait()
             last = checkpoints.find(self.settings.folder)
-            raise UserError(f"{bad} steps in a row had a loss or gradient that is not finite (the last was step "
-                            f"{int(self.step.step.numpy())}); their updates were dropped. The last good checkpoint is "
-                            f"{last or 'none'}. Lower learning_rate, use precision float32, or look at the data, then run "
-                            "again")
+            raise UserError(
+                f"{bad} steps in a row had a loss or gradient that is not finite (the last was step "
+                f"{int(self.step.step.numpy())}); their updates were dropped. The last good checkpoint is "
+                f"{last or 'none'}. Lower learning_rate, use precision float32, or look at the data, then run "
+                "again"
+            )
 
 
 class Window:
@@ -228,7 +246,7 @@ class Window:
 
 def sums_of(step: TrainStep, vector) -> dict[str, Any]:
     """The named metric sums at the head of a vector."""
-    return step.unpacked(vector[:step.width])
+    return step.unpacked(vector[: step.width])
 
 
 def metrics_text(values: dict[str, float]) -> str:
