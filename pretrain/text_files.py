@@ -26,8 +26,35 @@ _MAGIC: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
     b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
-    b"\x28\xb5\x2f\xfd": lambda raw: zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True),
+    b"\x28\xb5\x2f\xfd": lambda raw: _ZstdFile(raw),
 }
+
+
+class _ZstdFile:
+    """The content of a zstd file. The library's own stream takes a truncated file for a whole one."""
+
+    def __init__(self, raw: BinaryIO):
+        self._raw = raw
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._whole = True  # no frame is begun
+
+    def read(self, size: int = -1) -> bytes:
+        """Some bytes, none only at the end."""
+        content = b""
+        while not content:
+            data = self._frame.unused_data or self._raw.read(1 << 14)
+            if not data:
+                if not self._whole:
+                    raise EOFError("the zstd file ends early")
+                return b""
+            if self._whole:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            content = self._frame.decompress(data)
+            self._whole = self._frame.eof
+        return content
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 @contextmanager
