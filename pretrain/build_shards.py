@@ -52,9 +52,12 @@ class BuildSettings:
 
 def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of every command that tokenizes."""
-    action = argparse.BooleanOptionalAction
-    parser.add_argument("--do-lower-case", action=action, default=True, help="lower-case the text")
-    parser.add_argument("--do-strip-accents", action=action, default=True, help="drop accents when lower-casing")
+    for name, other, what in (
+        ("--do-lower-case", "--no-lower-case", "lower-case the text"),
+        ("--do-strip-accents", "--no-strip-accents", "drop accents when lower-casing"),
+    ):
+        parser.add_argument(name, action="store_true", default=True, help=what)
+        parser.add_argument(other, dest=name[2:].replace("-", "_"), action="store_false", help=f"do not {what}")
 
 
 def add_build_arguments(parser: argparse.ArgumentParser) -> None:
