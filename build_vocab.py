@@ -14,7 +14,7 @@ from util.errors import UserError, run_main
 from util.files import write_text
 from util.log import say, seconds_text, table
 from util.progress import Progress
-from util.workers import INTERRUPTED, run_workers, sigterm_interrupts
+from util.workers import run_workers, sigterm_interrupts
 
 LEAST_ROOM = 100  # entries beside the special ones
 
@@ -82,19 +82,15 @@ def main() -> int:
     start = time.monotonic()
     args = parse_args()
     check_args(args)
-    try:
-        with sigterm_interrupts():
-            words, read = count_corpus(args)
-            say(f"learning {args.vocab_size} pieces from {len(words)} different words")
-            vocabulary = learn_vocabulary(words, args.vocab_size, args.min_frequency, args.num_unused)
-            pieces, unknown = pieces_a_word(words, vocabulary)
-            try:
-                write_text(args.output_file, "\n".join(vocabulary) + "\n")
-            except OSError as error:
-                raise UserError(f"cannot write --output-file {args.output_file}: {error.strerror}") from error
-    except KeyboardInterrupt:
-        say("\ninterrupted: nothing was written")
-        return INTERRUPTED
+    with sigterm_interrupts():
+        words, read = count_corpus(args)
+        say(f"learning {args.vocab_size} pieces from {len(words)} different words")
+        vocabulary = learn_vocabulary(words, args.vocab_size, args.min_frequency, args.num_unused)
+        pieces, unknown = pieces_a_word(words, vocabulary)
+        try:
+            write_text(args.output_file, "\n".join(vocabulary) + "\n")
+        except OSError as error:
+            raise UserError(f"cannot write --output-file {args.output_file}: {error.strerror}") from error
     rows = [
         ("files read", read.files),
         ("files skipped (no text)", read.skipped_files),

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
-from model.tokenization import FullTokenizer, load_vocab
+from model.tokenization import FullTokenizer, Vocabulary, load_vocab
 from pretrain.example_building import LEAST_SEQ_LENGTH, Counts, ExampleWriter
 from pretrain.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from util.errors import UserError
 from util.log import count_text, say, seconds_text, table
 from util.progress import Progress
-from util.workers import INTERRUPTED, run_workers, sigterm_interrupts, uninterrupted
+from util.workers import run_workers, sigterm_interrupts, uninterrupted
 
 BUILDING = "building.tmp"  # the folder, within the output folder, of shards that are not complete
 _SHARD_NAME = re.compile(r"pretrain_data\.tfrecord-\d+-of-\d+")
@@ -120,22 +120,19 @@ def build(settings: BuildSettings) -> int:
     """Builds all shards and their manifest; gives the exit code."""
     start = time.monotonic()
     _check_settings(settings)
-    vocab_size = len(load_vocab(settings.vocab_file))
+    vocabulary = load_vocab(settings.vocab_file)
     say(
-        f"{len(settings.sources)} input files, vocabulary of {vocab_size} entries, length {settings.max_seq_length}, "
+        f"{len(settings.sources)} input files, {len(vocabulary)} pieces, length {settings.max_seq_length}, "
         f"{settings.num_processes} processes, {settings.num_out_files} shards, seed {settings.seed}"
     )
-    try:
-        with sigterm_interrupts(), _building_folder(settings) as building:
-            counts, shards = _run_jobs(settings)
-            if not counts.examples:
-                raise UserError(f"the {len(settings.sources)} input files hold no text that the vocabulary can express")
-            with uninterrupted():
-                _publish(settings, building, _manifest(settings, counts, shards))
-    except KeyboardInterrupt:
-        say("\ninterrupted: the partial files are removed, nothing was put in place")
-        return INTERRUPTED
-    say(summary(settings, counts, shards, time.monotonic() - start))
+    with sigterm_interrupts(), _building_folder(settings) as building:
+        counts, shards = _run_jobs(settings)
+        if not counts.examples:
+            raise UserError(f"the {len(settings.sources)} input files hold no text that the vocabulary can express")
+        manifest = _manifest(settings, vocabulary, counts, shards)
+        _publish(settings.output_dir, building, manifest)
+    say(summary(manifest, time.monotonic() - start))
+    say(f"written to {settings.output_dir}, described in {MANIFEST_NAME}")
     return 0
 
 
@@ -178,8 +175,9 @@ def _run_jobs(settings: BuildSettings) -> tuple[Counts, dict[str, int]]:
     return counts, {name: shards[name] for name in shard_names(settings)}
 
 
-def _manifest(settings: BuildSettings, counts: Counts, shards: dict[str, int]) -> dict[str, Any]:
-    vocabulary = load_vocab(settings.vocab_file)
+def _manifest(
+    settings: BuildSettings, vocabulary: Vocabulary, counts: Counts, shards: dict[str, int]
+) -> dict[str, Any]:
     names = "max_seq_length do_lower_case strip_accents blanks_separate_docs keep_long_lines seed num_processes"
     return {
         "command": settings.command,
@@ -205,29 +203,28 @@ def _manifest(settings: BuildSettings, counts: Counts, shards: dict[str, int]) -
     }
 
 
-def summary(settings: BuildSettings, counts: Counts, shards: dict[str, int], seconds: float) -> str:
-    """The closing summary of a build."""
-    manifest = _manifest(settings, counts, shards)
-    lost = f"{counts.lost_tokens} = {counts.lost_tokens / max(1, counts.text_tokens):.1%} of the text"
+def summary(manifest: dict[str, Any], seconds: float) -> str:
+    """The closing summary of a build, as a table."""
+    text_tokens, lost = manifest["num_text_tokens"], manifest["num_lost_tokens"]
     rows = [
-        ("files read", counts.files),
-        ("files skipped (no text)", counts.skipped_files),
-        ("documents", counts.documents),
-        ("lines", counts.sentences),
-        ("tokens of text", counts.text_tokens),
-        ("tokens cut off and lost", lost),
-        ("examples", counts.examples),
-        ("tokens in examples", counts.tokens),
+        ("files read", manifest["num_files"]),
+        ("files skipped (no text)", manifest["num_skipped_files"]),
+        ("documents", manifest["num_documents"]),
+        ("lines", manifest["num_sentences"]),
+        ("tokens of text", text_tokens),
+        ("tokens cut off and lost", f"{lost} = {lost / max(1, text_tokens):.1%} of the text"),
+        ("examples", manifest["num_examples"]),
+        ("tokens in examples", manifest["num_tokens"]),
         ("share of [UNK]", f"{manifest['unk_share']:.3%}"),
         ("share of padding", f"{manifest['padding_share']:.2%}"),
-        ("shards", len(shards)),
-        ("empty shards", sum(not records for records in shards.values())),
-        ("undecodable bytes dropped", counts.invalid_bytes),
-        ("lines too long for one piece", counts.long_lines),
-        ("words over 200 characters", counts.long_words),
-        ("time", f"{seconds_text(seconds)}, {count_text(counts.text_tokens / max(seconds, 1e-9))} tokens/s"),
+        ("shards", len(manifest["shards"])),
+        ("empty shards", sum(not records for records in manifest["shards"].values())),
+        ("undecodable bytes dropped", manifest["num_invalid_bytes"]),
+        ("lines too long for one piece", manifest["num_long_lines"]),
+        ("words over 200 characters", manifest["num_long_words"]),
+        ("time", f"{seconds_text(seconds)}, {count_text(text_tokens / max(seconds, 1e-9))} tokens/s"),
     ]
-    return f"\n{table(('summary', ''), rows)}\nwritten to {settings.output_dir}, described in {MANIFEST_NAME}"
+    return f"\n{table(('summary', ''), rows)}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -333,19 +330,20 @@ def _building_folder(settings: BuildSettings) -> Iterator[str]:
 def _remove_folder(building: str) -> None:
     if os.path.isdir(building):
         for name in os.listdir(building):
-            if _SHARD_NAME.fullmatch(name):
+            if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME:
                 os.remove(os.path.join(building, name))
         os.rmdir(building)
 
 
-def _publish(settings: BuildSettings, building: str, manifest: dict[str, Any]) -> None:
+def _publish(output: str, building: str, manifest: dict[str, Any]) -> None:
     """Puts complete shards under their names: old ones go first, the new manifest comes last."""
-    output = settings.output_dir
-    if os.path.exists(os.path.join(output, MANIFEST_NAME)):
-        os.remove(os.path.join(output, MANIFEST_NAME))
-    for name in os.listdir(output):
-        if _SHARD_NAME.fullmatch(name):
-            os.remove(os.path.join(output, name))
-    for name in manifest["shards"]:
-        os.rename(os.path.join(building, name), os.path.join(output, name))
-    write_manifest(output, manifest)
+    try:
+        write_manifest(building, manifest)
+    except OSError as error:
+        raise UserError(f"cannot write the manifest in {building}: {error.strerror}") from error
+    with uninterrupted():
+        for name in os.listdir(output):
+            if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME:
+                os.remove(os.path.join(output, name))
+        for name in (*manifest["shards"], MANIFEST_NAME):
+            os.rename(os.path.join(building, name), os.path.join(output, name))

@@ -22,7 +22,7 @@ def command(script: str, *args: object) -> list[str]:
 
 def run(script: str, *args: object, **options) -> subprocess.CompletedProcess:
     """Runs a script to its end."""
-    return subprocess.run(command(script, *args), capture_output=True, text=True, timeout=120, check=False, **options)
+    return subprocess.run(command(script, *args), capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def fails(result: subprocess.CompletedProcess, *parts: str) -> None:
@@ -41,7 +41,7 @@ def peak_memory_of(script: str, *args: object) -> tuple[float, str]:
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"
     )
     measured = [sys.executable, "-c", measure, *command(script, *args)]
-    printed = subprocess.run(measured, capture_output=True, text=True, timeout=120, check=True).stdout
+    printed = subprocess.run(measured, capture_output=True, text=True, timeout=300, check=True).stdout
     return float(printed.splitlines()[-1]), printed
 
 

@@ -11,12 +11,15 @@ class UserError(Exception):
 def run_main(main: Callable[[], int | None]) -> None:
     """Runs a command and leaves the process with its exit code.
 
-    A `UserError` becomes one message on stderr and exit code 2. Any other exception is a fault of this
-    project and keeps its traceback.
+    A `UserError` becomes one message on stderr and exit code 2, Ctrl-C the word "interrupted" and exit code 130. Any
+    other exception is a fault of this project and keeps its traceback.
     """
     try:
         code = main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr, flush=True)
+        code = 130
     sys.exit(code)

@@ -10,8 +10,6 @@ from typing import Any
 
 from util.errors import UserError
 
-INTERRUPTED = 130  # the exit code of a command that was told to stop
-
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
