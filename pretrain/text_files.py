@@ -155,7 +155,7 @@ def _decode(data: bytes, counts: Counts) -> str:
 # What a builder reads of one input file: a sequence of documents' files, each a sequence of pieces of lines
 
 
-def text_file(path: str, rng: random.Random, counts: Counts) -> Iterator[Iterable[Piece]]:
+def text_file(path: str, rng: random.Random | None, counts: Counts) -> Iterator[Iterable[Piece]]:
     """A text file is one file of lines."""
 
     counts.files += 1
