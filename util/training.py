@@ -205,7 +205,7 @@ class TrainingLoop:
         if not self.log or window.steps == 0:
             return
         good = int(window.sums[-2])
-        values = self._values(window.sums) if good else {}
+        values = self._values(window.sums) if good else {"loss": math.nan}
         last = tf.constant(self.now - 1, tf.int64)
         self.log.write(
             self.now,
