@@ -6,6 +6,7 @@ seconds without imports and start-up, memory is above what the imports take.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -22,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from model.tokenization import load_vocab, tokenize_by_definition  # noqa: E402
 from pretrain.build_shards import DEFAULT_SEED  # noqa: E402
-from pretrain.example_building import Counts, ExampleBuilder, Serializer  # noqa: E402
+from pretrain.example_building import Counts, Example, ExampleBuilder, Serializer  # noqa: E402
 from util.errors import UserError, run_main  # noqa: E402
 from util.log import say, table  # noqa: E402
 
@@ -67,6 +68,24 @@ def write_corpus(source: Path, folder: Path, megabytes: float) -> None:
         raise UserError(f"--corpus-dir {source} holds less than {megabytes} MB; pass other --megabytes")
 
 
+def plain_record(example: Example, serializer: Serializer) -> bytes:
+    """The bytes of an example, made with the classes of TensorFlow."""
+    import tensorflow as tf
+
+    ids = serializer.ids(example)
+    first = len(example.first) + 2
+    padding = [0] * (LENGTH - len(ids))
+    features = {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
+    }
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=numbers)) for name, numbers in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
 def build_plainly(corpus: Path, output: Path, vocab_file: Path) -> None:
     """The released builder's work with one process, written down as it is defined."""
     import tensorflow as tf
@@ -78,34 +97,15 @@ def build_plainly(corpus: Path, output: Path, vocab_file: Path) -> None:
     builder = ExampleBuilder(LENGTH, rng, False, Counts())
     serializer = Serializer(LENGTH, vocab)
     writers = [tf.io.TFRecordWriter(str(output / f"pretrain_data.tfrecord-{i}-of-{SHARDS}")) for i in range(SHARDS)]
-    written = 0
-
-    def write(examples) -> None:
-        nonlocal written
-        for example in examples:
-            ids = serializer.ids(example)
-            first = len(example.first) + 2
-            padding = [0] * (LENGTH - len(ids))
-            features = {
-                "input_ids": ids + padding,
-                "input_mask": [1] * len(ids) + padding,
-                "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
-            }
-            features = {
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=list(numbers)))
-                for name, numbers in features.items()
-            }
-            record = tf.train.Example(features=tf.train.Features(feature=features))
-            writers[written % SHARDS].write(record.SerializeToString())
-            written += 1
-
+    turn = itertools.cycle(writers)
     for path in paths:
-        for line in path.read_text(encoding="utf-8").split("\n"):
+        for line in [*path.read_text(encoding="utf-8").split("\n"), ""]:
             if line.strip():
-                write(builder.add_sentence([vocab[piece] for piece in tokenize_by_definition(line, vocab)]))
+                examples = builder.add_sentence([vocab[piece] for piece in tokenize_by_definition(line, vocab)])
             else:
-                write(builder.end_document())
-        write(builder.end_document())
+                examples = builder.end_document()
+            for example in examples:
+                next(turn).write(plain_record(example, serializer))
     for writer in writers:
         writer.close()
 

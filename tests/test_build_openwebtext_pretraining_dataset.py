@@ -4,9 +4,10 @@ import io
 import lzma
 import tarfile
 
-import builders
 import pytest
-from builders import VOCAB, fails, files, manifest, run, shards
+
+from tests import builders
+from tests.builders import VOCAB, fails, files, manifest, run, shards
 
 SCRIPT = "build_openwebtext_pretraining_dataset.py"
 

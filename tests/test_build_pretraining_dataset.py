@@ -9,12 +9,12 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
-import builders
 import pytest
-from builders import BUILDING, VOCAB, fails, files, manifest, run, shards
 
 from pretrain.build_shards import BuildSettings, write_examples
 from pretrain.text_files import find_files, text_file
+from tests import builders
+from tests.builders import BUILDING, VOCAB, fails, files, manifest, run, shards
 
 SCRIPT = "build_pretraining_dataset.py"
 

@@ -5,13 +5,13 @@ import shutil
 from collections import Counter
 
 import pytest
-from builders import fails, files, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.tokenization import SPECIAL_TOKENS, UNK, load_vocab, word_pieces
 from pretrain import vocab_learning
 from pretrain.vocab_learning import count_words, forget_rare, learn_vocabulary, pieces_a_word
+from tests.builders import fails, files, run
 
 SCRIPT = "build_vocab.py"
 STEMS = "work play talk walk jump call help open move turn show look read sing paint build count learn".split()
