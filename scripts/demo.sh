@@ -59,5 +59,5 @@ title "5. Pre-training, the same command again: it goes on where it stopped"
 "${train[@]}"
 
 title "6. Evaluation on the text held out"
-"${train[@]}" --hparams '{"do_train": false, "do_eval": true}'
+"${train[@]}" --hparams do_eval=true
 "$python" -m scripts.plot_curves "$model/metrics.jsonl" "$out/curves.png"
