@@ -305,12 +305,5 @@ class FullTokenizer:
         return tuple(chain.from_iterable(map(self._ids_of_word.__getitem__, self._splitter.words(chunk))))
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        if word in self.vocab:
-            return (self.vocab[word],) if len(word) <= MAX_WORD_LENGTH else self._long_word()
-        if len(word) > MAX_WORD_LENGTH:
-            return self._long_word()
+        self.long_words += len(word) > MAX_WORD_LENGTH
         return tuple(self.vocab[piece] for piece in word_pieces(word, self.vocab))
-
-    def _long_word(self) -> tuple[int, ...]:
-        self.long_words += 1
-        return (self.vocab[UNK],)

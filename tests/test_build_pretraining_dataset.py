@@ -310,6 +310,12 @@ def test_files_may_not_grow(args, output):
     assert files(output) == []
 
 
+def test_too_many_open_files(args, output):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731
+    fails(run(SCRIPT, *args, "--num-out-files", 200, preexec_fn=limit), "Too many open files", "--num-out-files")
+    assert files(output) == []
+
+
 @contextmanager
 def small_disk(folder):
     folder.mkdir()

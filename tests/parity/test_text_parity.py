@@ -68,10 +68,21 @@ def test_tokenizer(golden, case):
     assert rows
 
 
+def config_of(case: Path) -> dict:
+    """The settings of a folder of records: the manifest beside it calls it by its name or number."""
+    manifest = json.loads((case.parent / "manifest.json").read_text())
+    return next(config for config in manifest if case.name in (config["config"], f"config{config['config']}"))
+
+
+def flags_of(config: dict) -> dict:
+    """The flags that a case may name; the others are as usual."""
+    flags = ("max_seq_length", "num_out_files", "seed", "blanks_separate_docs", "do_lower_case", "strip_accents")
+    return {name: config[name] for name in flags if name in config}
+
+
 @pytest.mark.golden_cases("data/pretrain_examples/config*")
 def test_one_job_without_shuffle(golden, case, tmp_path):
-    manifest = json.loads((case.parent / "manifest.json").read_text())
-    config = next(config for config in manifest if f"config{config['config']}" == case.name)
+    config = config_of(case)
     tokenizer = FullTokenizer(vocabularies(golden)[-1], config["do_lower_case"], config["strip_accents"])
     names = [
         f"pretrain_data.tfrecord-{i}-of-{config['num_out_files']}"
@@ -93,17 +104,14 @@ def test_one_job_without_shuffle(golden, case, tmp_path):
 
 @pytest.mark.golden_cases("data/pretrain_examples/full_job*")
 def test_whole_job(golden, case, tmp_path):
-    manifest = json.loads((case.parent / "manifest.json").read_text())
-    config = next(config for config in manifest if config["config"] == case.name)
+    config = config_of(case)
     settings = BuildSettings(
         command="",
         vocab_file=vocabularies(golden)[-1].path,
         output_dir=str(tmp_path),
         sources=tuple(find_files(str(case.parent / "corpus"))),
         read_source=text_file,
-        max_seq_length=config["max_seq_length"],
-        num_out_files=config["num_out_files"],
-        seed=config["seed"],
+        **flags_of(config),
     )
     _, shards = build_job(0, settings)
     assert (list(shards)[0], list(shards)[-1]) == (config["first_output_name"], config["last_output_name"])
@@ -148,9 +156,7 @@ def test_released_tfrecords(golden, case, tmp_path):
         output_dir=str(tmp_path),
         sources=tuple(find_files(str(case.parent / "corpus"))),
         read_source=text_file,
-        max_seq_length=config["max_seq_length"],
-        num_out_files=config["num_out_files"],
-        seed=config["seed"],
+        **flags_of(config),
     )
     counts, shards = build_job(0, settings)
     assert counts.examples == config["n_examples"]
