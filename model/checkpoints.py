@@ -5,19 +5,20 @@ slots as `<name>/adam_m` and `<name>/adam_v`, `global_step`, and the training's 
 """
 
 import os
-import re
+import shutil
 from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
+from model.checkpoint_files import PREFIX, SAVING, find, whole_checkpoints, write_state
 from util.errors import UserError
-from util.files import write_text
+
+__all__ = ["PREFIX", "SAVING", "Reader", "find", "restore", "whole_checkpoints", "write", "write_state"]
 
 SLOTS = ("adam_m", "adam_v")
 STEP = "global_step"
 STATE = "training/"
-PREFIX = "model.ckpt"
 _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None, hparam)
     ("word_embeddings", 0, "vocab_size"),
     ("output_bias", 0, "vocab_size"),
@@ -30,49 +31,6 @@ _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None
     ("generator", None, "generator_hidden_size, embedding_size"),
     ("", None, "model_size, model_hparam_overrides"),
 )
-
-
-def find(path: str) -> str | None:
-    """The prefix of the checkpoint at a path; None where a folder holds none.
-
-    Args:
-      path: a folder (its `checkpoint` file says which is the latest), a prefix (`.../model.ckpt-1000`) or one of a
-        checkpoint's files.
-
-    Raises:
-      UserError: the path or a file of the checkpoint is missing.
-    """
-    if os.path.isdir(path):
-        return _latest(path)
-    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-    if not os.path.exists(prefix + ".index"):
-        raise UserError(
-            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file, or a prefix such as "
-            f"{os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
-        )
-    return prefix
-
-
-def _latest(folder: str) -> str | None:
-    """The checkpoint that the `checkpoint` file names (beside it, if it has moved), else the newest whole one."""
-    state = os.path.join(folder, "checkpoint")
-    if os.path.exists(state):
-        with open(state, encoding="utf-8") as file:
-            named = re.search(r'^model_checkpoint_path:\s*"(.*)"', file.read(), re.M)
-        if named:
-            for prefix in (os.path.join(folder, named[1]), os.path.join(folder, os.path.basename(named[1]))):
-                if os.path.exists(prefix + ".index"):
-                    return prefix
-    whole = whole_checkpoints(folder)
-    return os.path.join(folder, f"{PREFIX}-{whole[-1]}") if whole else None
-
-
-def whole_checkpoints(folder: str) -> list[int]:
-    """The steps of the complete checkpoints of a folder, rising."""
-    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    found = (re.fullmatch(re.escape(PREFIX) + r"-(\d+)\.index", name) for name in names)
-    steps = [int(match[1]) for match in found if match]
-    return sorted(step for step in steps if f"{PREFIX}-{step}.data-00000-of-00001" in names)
 
 
 class Reader:
@@ -95,7 +53,8 @@ class Reader:
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"cannot read {name} of the checkpoint {self.prefix}: {_first_line(error)}. A data file "
-                "beside its .index is missing or cut short; copy it again"
+                "beside its .index is missing, cut short or damaged; copy it again, or remove the checkpoint's files "
+                "to take the one before it"
             ) from error
 
     @property
@@ -158,16 +117,13 @@ def restore(
     """
     reader = Reader(prefix)
     report = Report(prefix, reader.step)
-    for name, variable in variables.items():
-        if name not in reader:
-            report.fresh.append(name)
-            continue
-        _check_shape(name, variable, reader)
-        report.restored.append(name)
+    for name in variables:
+        (report.restored if name in reader else report.fresh).append(name)
     if not report.restored:
         raise UserError(
             f"the checkpoint {prefix} holds none of the model's variables; it has " + _grouped(sorted(reader.shapes))
         )
+    _check_shapes({name: variables[name] for name in report.restored}, reader)
     for name in report.restored:
         variables[name].assign(reader[name])
     for name, slot in (slots or {}).items():
@@ -187,14 +143,26 @@ def restore(
     return report
 
 
-def _check_shape(name: str, variable: tf.Variable, reader: Reader) -> None:
-    here, there = variable.shape.as_list(), reader.shapes[name]
-    if here == there:
-        return
+def _check_shapes(variables: dict[str, tf.Variable], reader: Reader) -> None:
+    """Names the hparams that make the shapes another, each with the first variable that shows it."""
+    wrong: dict[str, str] = {}
+    for name, variable in variables.items():
+        here, there = variable.shape.as_list(), reader.shapes[name]
+        if here != there:
+            wrong.setdefault(_hparam_of(name, here, there), f"{name} has shape {there} there and {here} here")
+    if wrong:
+        raise UserError(
+            f"the checkpoint {reader.prefix} is of a model of another size:"
+            + "".join(f"\n  {what}: change {hparam}" for hparam, what in wrong.items())
+        )
+
+
+def _hparam_of(name: str, here: list[int], there: list[int]) -> str:
     for part, axis, hparam in _SHAPE_HPARAMS:
         differs = axis is None or (len(here) == len(there) > axis and here[axis] != there[axis])
         if part in name and differs:
-            raise UserError(f"{name} has shape {there} in {reader.prefix} and {here} in the model: change {hparam}")
+            return hparam
+    raise ValueError(f"no hparam is known to shape {name}")
 
 
 def write(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
@@ -203,25 +171,17 @@ def write(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     beside = os.path.join(folder, SAVING)
     os.makedirs(beside, exist_ok=True)
     names = sorted(tensors)
-    with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=os.path.join(beside, name),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tensors[n] for n in names],
-        )
-    for suffix in (".data-00000-of-00001", ".index"):  # the index last: with it the checkpoint is complete
-        with open(os.path.join(beside, name + suffix), "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(os.path.join(beside, name + suffix), prefix + suffix)
-    os.rmdir(beside)
-
-
-SAVING = ".saving"  # the folder of half-written checkpoints
-
-
-def write_state(folder: str, steps: list[int]) -> None:
-    """Writes the `checkpoint` file, which names the latest checkpoint and all that are kept."""
-    lines = [f'model_checkpoint_path: "{PREFIX}-{steps[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{PREFIX}-{step}"' for step in steps]
-    write_text(os.path.join(folder, "checkpoint"), "\n".join(lines) + "\n")
+    try:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=os.path.join(beside, name),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tensors[n] for n in names],
+            )
+        for suffix in (".data-00000-of-00001", ".index"):  # the index last: with it the checkpoint is complete
+            with open(os.path.join(beside, name + suffix), "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(os.path.join(beside, name + suffix), prefix + suffix)
+    finally:
+        shutil.rmtree(beside)
