@@ -11,9 +11,9 @@ from configure_pretraining import PretrainingConfig, make_config, validate
 from model.tokenization import Vocabulary, load_vocab
 from pretrain import model_folder
 from pretrain.shards import ShardList, check_examples, check_manifests, find_shards
-from util.distribution import read_cluster
+from util.distribution import choose, read_cluster
 from util.errors import UserError, run_main
-from util.files import write_json, write_text
+from util.files import write_json, write_text, writing
 from util.folder_lock import FolderLock
 from util.hparams import parse_hparams
 from util.log import count_text, heading, say, table
@@ -51,7 +51,7 @@ def main() -> int:
         saved = model_folder.saved_shape(config.model_dir)
         config = make_config(arguments.model_name, arguments.data_dir, {**saved, **passed})
     validate(config)
-    cluster = read_cluster()
+    cluster = read_cluster() if choose(config) == "multi_worker" else None
     chief = cluster is None or cluster["index"] == 0
     vocab = _load_vocab(config)
     held_out = config.eval_tfrecords and find_shards(config.eval_tfrecords, config.skip_corrupt_records)
@@ -62,19 +62,19 @@ def main() -> int:
         raise UserError("eval_every_steps needs eval_tfrecords, the shards to evaluate on")
     for data in filter(None, {id(shards): shards, id(held_out): held_out}.values()):
         check_manifests(data, config.max_seq_length, vocab, config.do_lower_case)
-    if config.do_eval and not (model_folder.has_checkpoint(config.model_dir) or config.init_checkpoint):
-        raise UserError(
-            f"do_eval: the model folder {config.model_dir} holds no checkpoint; train it first, or set init_checkpoint"
-        )
+        check_examples(data, config.max_seq_length, config.vocab_size, vocab.ids["[CLS]"])
 
     # ---- the run ----
     with FolderLock(config.model_dir) if config.do_train and chief else nullcontext():
-        if config.do_train and chief:
-            model_folder.prepare(config, vocab, shards)
+        if config.do_train:
+            model_folder.check(config, vocab)
+            if model_folder.finished(config):
+                return 0
+        start = model_folder.find_start(config)
         heading("hparams in force")
         say("\n".join(f"{name} {value}" for name, value in config.in_force().items()))
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        run = Run(config, vocab, shards, held_out)
+        run = Run(config, vocab, shards, held_out, start)
         return run.train() if config.do_train else run.evaluate()
 
 
@@ -96,29 +96,34 @@ def _load_vocab(config: PretrainingConfig) -> Vocabulary:
 class Run:
     """A run on its devices: data, networks and their state."""
 
-    def __init__(self, config: PretrainingConfig, vocab: Vocabulary, shards: ShardList, held_out: ShardList | None):
+    def __init__(
+        self,
+        config: PretrainingConfig,
+        vocab: Vocabulary,
+        shards: ShardList,
+        held_out: ShardList | None,
+        start: model_folder.Start,
+    ):
         from pretrain.masking import Specials
         from util.distribution import open_devices
 
-        self.config, self.shards, self.held_out = config, shards, held_out or shards
-        for data in {id(shards): shards, id(self.held_out): self.held_out}.values():
-            check_examples(data, config.max_seq_length, config.vocab_size, vocab.ids["[CLS]"])
+        self.config, self.vocab, self.shards, self.held_out = config, vocab, shards, held_out or shards
+        self.checkpoint, self.resumed = start
         heading("devices")
         self.devices = open_devices(config)
         self._check_batches()
-        self.checkpoint = self._find_checkpoint()
+        self._adopt_positions()
         self.step = self._build(Specials(*(vocab.ids[token] for token in ("[CLS]", "[SEP]", "[MASK]"))))
 
     def train(self) -> int:
         """Trains to the last step, or until a signal."""
-        import tensorflow as tf
-
         from util.training import LoopSettings, TrainingLoop
 
         config, data = self.config, self._reader(self.shards, self.config.train_batch_size)
         start = self._restore()
-        if start >= config.num_train_steps:
-            return self._already_done(start)
+        model_folder.check_steps(config, start)
+        if self.devices.is_chief:
+            model_folder.prepare(config, self.vocab, self.shards)
         loop = TrainingLoop(
             self.step,
             self.devices,
@@ -136,18 +141,13 @@ class Run:
         )
         heading(f"training from step {start} to {config.num_train_steps}")
         batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.training(start))
-        try:
+        with data.explained():
             code = loop.run(iter(batches))
-        except tf.errors.OpError:
-            if data.fault:
-                raise data.fault from None
-            raise
         if code == 0 and loop.now >= config.num_train_steps:
             say(
                 f"done: {loop.now} steps, checkpoint in {config.model_dir}, metrics in {config.model_dir}/metrics.jsonl"
             )
-        if self.shards.skipped:
-            say(f"{self.shards.skipped} corrupt records were skipped")
+        self._say_skipped()
         return code
 
     def evaluate(self) -> int:
@@ -159,9 +159,11 @@ class Run:
         say("evaluation: " + metrics_text(values))
         if self.devices.is_chief:
             path = self.config.results_txt
-            write_text(path, "".join(f"{name} = {value:.6g}\n" for name, value in sorted(values.items())))
-            write_json(os.path.splitext(path)[0] + ".json", values)
+            with writing(f"the results {path}"):
+                write_text(path, "".join(f"{name} = {value:.6g}\n" for name, value in sorted(values.items())))
+                write_json(os.path.splitext(path)[0] + ".json", values)
             say(f"written to {path} and {os.path.splitext(path)[0]}.json")
+        self._say_skipped()
         return 0
 
     # ---- parts -----------------------------------------------------------------------------------------------------
@@ -174,24 +176,18 @@ class Run:
                 by = f"{self.devices.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
                 raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {count}")
 
-    def _find_checkpoint(self) -> str | None:
-        """The checkpoint to start from; its position table sets max_position_embeddings where that is not passed."""
+    def _adopt_positions(self) -> None:
+        """The checkpoint's position table sets max_position_embeddings where that is not passed."""
         from model import checkpoints
 
         config = self.config
-        prefix = checkpoints.find(config.model_dir) if os.path.isdir(config.model_dir) else None
-        if prefix is None and config.init_checkpoint:
-            prefix = checkpoints.find(config.init_checkpoint)
-            if prefix is None:
-                raise UserError(f"init_checkpoint {config.init_checkpoint} is a folder without a checkpoint")
-        table_name = "electra/embeddings/position_embeddings"
-        if prefix and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
-            rows = checkpoints.Reader(prefix).shapes.get(table_name, [512])[0]
+        if self.checkpoint and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
+            shapes = checkpoints.Reader(self.checkpoint).shapes
+            rows = shapes.get("electra/embeddings/position_embeddings", [512])[0]
             if rows != config.discriminator_config().max_position_embeddings:
-                say(f"note: max_position_embeddings is {rows}, as in {prefix}")
+                say(f"note: max_position_embeddings is {rows}, as in {self.checkpoint}")
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)
-        return prefix
 
     def _build(self, specials):
         import tensorflow as tf
@@ -231,14 +227,13 @@ class Run:
 
         if not self.checkpoint:
             return 0
-        resumed = os.path.dirname(self.checkpoint) == os.path.normpath(self.config.model_dir)
-        slots, state = (
-            (self.step.optimizer.slots, self.step.state) if resumed and self.config.do_train else (None, None)
-        )
+        slots, state = None, None
+        if self.resumed and self.config.do_train:
+            slots, state = self.step.optimizer.slots, self.step.state
         report = checkpoints.restore(self.checkpoint, self.step.task.variables, slots, state)
         heading("checkpoint")
         say("\n".join(report.lines()))
-        return report.step if resumed else 0
+        return report.step if self.resumed else 0
 
     def _reader(self, shards: ShardList, batch_size: int):
         from pretrain.pretrain_data import BatchReader
@@ -252,17 +247,14 @@ class Run:
         data = self._reader(self.held_out, self.config.eval_batch_size)
         count = min(data.evaluation_batches, self.config.num_eval_steps or data.evaluation_batches)
         batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.evaluation())
-        sums = self.step.evaluate(iter(batches), tf.constant(count)).numpy()
+        with data.explained():
+            sums = self.step.evaluate(iter(batches), tf.constant(count)).numpy()
         return self.step.task.results(self.step.unpacked(sums), count)
 
-    def _already_done(self, step: int) -> int:
-        config = self.config
-        say(
-            f"nothing to do: the model in {config.model_dir} was trained for {step} steps, num_train_steps is "
-            f"{config.num_train_steps}. Its metrics are in {config.model_dir}/metrics.jsonl; set num_train_steps higher "
-            "to go on, or overwrite true to train anew"
-        )
-        return 0
+    def _say_skipped(self) -> None:
+        for data in {id(self.shards): self.shards, id(self.held_out): self.held_out}.values():
+            if data.skipped:
+                say(f"{data.skipped} corrupt records were skipped")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def find(path: str) -> str | None:
 
 
 def _latest(folder: str) -> str | None:
-    """The checkpoint that the `checkpoint` file names (beside it, if it has moved), else the newest whole one.
+    """The checkpoint that the `checkpoint` file names (the one beside it first: the folder may have been copied), else
+    the newest whole one.
 
     A folder without either may hold one checkpoint under another name, as people pass them on.
     """
@@ -41,7 +42,7 @@ def _latest(folder: str) -> str | None:
         with open(state, encoding="utf-8") as file:
             named = re.search(r'^model_checkpoint_path:\s*"(.*)"', file.read(), re.M)
         if named:
-            for prefix in (os.path.join(folder, named[1]), os.path.join(folder, os.path.basename(named[1]))):
+            for prefix in (os.path.join(folder, os.path.basename(named[1])), os.path.join(folder, named[1])):
                 if os.path.exists(prefix + ".index"):
                     return prefix
     whole = whole_checkpoints(folder)

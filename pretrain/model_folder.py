@@ -3,13 +3,14 @@
 import dataclasses
 import os
 import shutil
-from typing import Any
+from typing import Any, NamedTuple
 
 from configure_pretraining import PretrainingConfig
-from model.tokenization import Vocabulary
+from model.checkpoint_files import PREFIX, SAVING, find, step_in_name
+from model.tokenization import Vocabulary, load_vocab
 from pretrain.shards import ShardList
 from util.errors import UserError
-from util.files import read_json, write_json, write_text
+from util.files import read_json, write_json, write_text, writing
 from util.log import say
 
 HPARAMS, NETWORKS, DATA, TOKENIZER = "hparams.json", "transformer_configs.json", "data.json", "tokenizer_config.json"
@@ -68,39 +69,148 @@ def networks(config: PretrainingConfig) -> dict[str, Any]:
     }
 
 
-def has_checkpoint(folder: str) -> bool:
-    """Whether a folder holds a checkpoint of any origin."""
-    return os.path.isdir(folder) and any(name.endswith(".index") for name in os.listdir(folder))
+def has_run(folder: str) -> bool:
+    """Whether a folder holds what a run of this project left, a checkpoint included."""
+    notes = all(os.path.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS, DATA))
+    return notes and find(folder) is not None
 
 
-def prepare(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> None:
-    """Makes the folder ready for training: checks it against an earlier run's hparams, then writes those in force.
+def starts_afresh(config: PretrainingConfig) -> bool:
+    """Whether training takes no notice of a checkpoint in the model folder."""
+    return config.do_train and (config.debug or config.overwrite)
+
+
+class Start(NamedTuple):
+    """Where the weights come from."""
+
+    checkpoint: str | None  # its prefix; None: fresh weights
+    resumed: bool  # it is the model folder's, so that step and optimizer go on too
+
+
+def find_start(config: PretrainingConfig) -> Start:
+    """The checkpoint to start from: the model folder's, else init_checkpoint, else none.
 
     Raises:
-      UserError: the networks, the objective or the vocabulary differ from the earlier run's.
+      UserError: init_checkpoint holds no checkpoint, or there is none to evaluate.
+    """
+    if os.path.isdir(config.model_dir) and not starts_afresh(config):
+        if prefix := find(config.model_dir):
+            return Start(prefix, True)
+    if config.init_checkpoint:
+        prefix = find(config.init_checkpoint)
+        if prefix is None:
+            raise UserError(f"init_checkpoint {config.init_checkpoint} is a folder without a checkpoint")
+        return Start(prefix, False)
+    if config.do_eval:
+        raise UserError(
+            f"do_eval: the model folder {config.model_dir} holds no checkpoint; train it first, or set init_checkpoint"
+        )
+    return Start(None, False)
+
+
+def check(config: PretrainingConfig, vocab: Vocabulary) -> None:
+    """Whether this run may train in the folder, compared with what lies there; changes nothing.
+
+    The position table of an earlier run sets `max_position_embeddings` where that is not passed.
+
+    Raises:
+      UserError: the networks, the objective or the vocabulary differ from the earlier run's, or debug would empty a
+        folder that no debug run made.
     """
     folder = config.model_dir
     if config.debug:
-        _start_debug_afresh(folder)
-    elif config.overwrite:
-        empty(folder)
-    if os.path.exists(os.path.join(folder, HPARAMS)) and has_checkpoint(folder):
+        _check_debug(folder)
+    elif config.overwrite or not os.path.isdir(folder):
+        return
+    elif has_run(folder):
+        rows = read_json(os.path.join(folder, NETWORKS))["discriminator"]["max_position_embeddings"]
+        config.model_hparam_overrides = {"max_position_embeddings": rows, **config.model_hparam_overrides}
         check_resumed(config, vocab)
-    os.makedirs(folder, exist_ok=True)
-    kept_vocab = os.path.join(folder, "vocab.txt")
-    if os.path.abspath(vocab.path) != os.path.abspath(kept_vocab):
-        write_text(kept_vocab, "\n".join(vocab.tokens) + "\n")
+    elif find(folder):
+        _check_foreign(folder, vocab)
+
+
+def _check_foreign(folder: str, vocab: Vocabulary) -> None:
+    path = os.path.join(folder, "vocab.txt")
+    if os.path.exists(path) and load_vocab(path).tokens != vocab.tokens:
+        raise UserError(
+            f"the vocabulary {path} beside the checkpoint is not {vocab.path}; set vocab_file to the one that the "
+            "checkpoint and the shards were made with"
+        )
+
+
+def _check_debug(folder: str) -> None:
+    if os.path.exists(os.path.join(folder, DEBUG_MARKER)) or not os.path.isdir(folder):
+        return
+    if os.path.exists(os.path.join(folder, HPARAMS)) or find(folder):
+        raise UserError(
+            f"debug starts a model folder afresh, but {folder} holds a run that was not a debug run; choose "
+            "another --model-name or remove the folder yourself"
+        )
+
+
+def prepare(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> None:
+    """Empties the folder where that is asked for, then writes what describes the run that begins.
+
+    Raises:
+      UserError: the disk is full or the folder cannot be written.
+    """
+    folder = config.model_dir
+    marker, kept_vocab = os.path.join(folder, DEBUG_MARKER), os.path.join(folder, "vocab.txt")
     strip = {manifest["strip_accents"] for manifest in shards.manifests.values()}
-    write_json(
-        os.path.join(folder, TOKENIZER),
-        {
-            "do_lower_case": config.do_lower_case,
-            "strip_accents": strip.pop() if len(strip) == 1 else config.do_lower_case,
-        },
+    tokenizer = {
+        "do_lower_case": config.do_lower_case,
+        "strip_accents": strip.pop() if len(strip) == 1 else config.do_lower_case,
+    }
+    with writing(f"in the model folder {folder}"):
+        os.makedirs(folder, exist_ok=True)
+        if starts_afresh(config):
+            empty(folder)
+        if config.debug:
+            write_text(marker, "made by a run with debug true, which starts this folder afresh\n")
+        elif os.path.exists(marker):
+            os.remove(marker)
+        if os.path.abspath(vocab.path) != os.path.abspath(kept_vocab):
+            write_text(kept_vocab, "\n".join(vocab.tokens) + "\n")
+        write_json(os.path.join(folder, TOKENIZER), tokenizer)
+        write_json(os.path.join(folder, NETWORKS), networks(config))
+        write_json(os.path.join(folder, DATA), {"vocab_sha256": vocab.sha256, **shards.description()})
+        write_json(os.path.join(folder, HPARAMS), config.in_force())
+
+
+def finished(config: PretrainingConfig) -> bool:
+    """Whether the folder's run has reached num_train_steps; says so."""
+    if starts_afresh(config) or not has_run(config.model_dir):
+        return False
+    step = step_in_name(find(config.model_dir))
+    if step < config.num_train_steps:
+        return False
+    say(
+        f"nothing to do: the model in {config.model_dir} was trained for {step} steps, num_train_steps is "
+        f"{config.num_train_steps}. Its metrics are in {config.model_dir}/metrics.jsonl; set num_train_steps higher "
+        "to go on, or overwrite true to train anew"
     )
-    write_json(os.path.join(folder, NETWORKS), networks(config))
-    write_json(os.path.join(folder, DATA), {"vocab_sha256": vocab.sha256, **shards.description()})
-    write_json(os.path.join(folder, HPARAMS), config.in_force())
+    return True
+
+
+def check_steps(config: PretrainingConfig, step: int) -> None:
+    """A `UserError` where num_train_steps does not go beyond the step of a checkpoint that came from elsewhere.
+
+    To train n more steps from step s, from rate r down to 0: T = s + n steps and the learning rate r * (T / n) ** p,
+    since the rate at s is learning_rate * (1 - s / T) ** p with p = lr_decay_power.
+    """
+    if step < config.num_train_steps:
+        return
+    more, rate = max(1, step // 10), 1e-4
+    steps = step + more
+    power = "" if config.lr_decay_power == 1 else f" ** {config.lr_decay_power:g}"
+    raise UserError(
+        f"the checkpoint in {config.model_dir} is at step {step}, so num_train_steps {config.num_train_steps} leaves "
+        f"nothing to train. For n more steps from rate r down to 0 set num_train_steps to {step} + n and learning_rate "
+        f"to r * (({step} + n) / n){power}: e.g. for {more} more from {rate:g}, num_train_steps {steps} and "
+        f"learning_rate {rate * (steps / more) ** config.lr_decay_power:.6g}. Or name it as init_checkpoint of a new "
+        "--model-name: the weights are kept, the step starts at 0"
+    )
 
 
 def check_resumed(config: PretrainingConfig, vocab: Vocabulary) -> None:
@@ -174,20 +284,9 @@ def empty(folder: str) -> None:
     """Removes what a run writes into a model folder, and nothing else; the user asked for it."""
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
-        if name in ("tensorboard", ".saving"):
+        if name in ("tensorboard", SAVING):
             shutil.rmtree(path)
-        elif name in ("checkpoint", "metrics.jsonl", HPARAMS, NETWORKS, DATA, TOKENIZER) or name.startswith(
-            "model.ckpt-"
-        ):
+        elif name in ("checkpoint", "metrics.jsonl", HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
             os.remove(path)
-
-
-def _start_debug_afresh(folder: str) -> None:
-    marker = os.path.join(folder, DEBUG_MARKER)
-    if has_checkpoint(folder) and not os.path.exists(marker):
-        raise UserError(
-            f"debug starts a model folder afresh, but {folder} holds a run that was not a debug run; choose "
-            "another --model-name or remove the folder yourself"
-        )
-    empty(folder)
-    write_text(marker, "made by a run with debug true, which starts this folder afresh\n")
+        elif name.startswith(PREFIX + "-"):
+            os.remove(path)

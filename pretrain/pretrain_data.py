@@ -1,6 +1,8 @@
 """From shards to batches on the devices of one worker."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tensorflow as tf
 
@@ -20,13 +22,12 @@ class BatchReader:
       replicas: devices of the whole training.
       mine: which of them read here, e.g. range(2, 4) on the second worker of two devices each.
 
-    `fault` holds the `UserError` that ended a data set, since TensorFlow hands on its text alone.
     """
 
     def __init__(self, shards: ShardList, config: PretrainingConfig, batch_size: int, replicas: int, mine: range):
         self.shards, self.length, self.seed = shards, config.max_seq_length, config.seed
         self.batch_size, self.per_replica, self.mine = batch_size, batch_size // replicas, mine
-        self.fault: UserError | None = None
+        self._fault: UserError | None = None  # what ended a data set, since TensorFlow hands on its text alone
 
     def training(self, step: int):
         """Batches of step `step`, step + 1, ... as a tf.data.Dataset of `Inputs`, one element a device and step."""
@@ -54,6 +55,16 @@ class BatchReader:
 
         return self._dataset(batches)
 
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raises the `UserError` that ended a data set, where TensorFlow fails for it in the `with` block."""
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._fault:
+                raise self._fault from None
+            raise
+
     @property
     def evaluation_batches(self) -> int:
         """Batches of one pass over the data."""
@@ -64,7 +75,7 @@ class BatchReader:
             try:
                 yield from batches()
             except UserError as error:
-                self.fault = error
+                self._fault = error
                 raise
 
         signature = (tf.TensorSpec([self.per_replica], tf.string), tf.TensorSpec([self.per_replica], tf.int32))

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from model.tokenization import Vocabulary
 from pretrain.manifest import MANIFEST_NAME, read_manifest
+from pretrain.tf_example import read_example
 from util.errors import UserError
 from util.files import expand_globs, sha256_of
 from util.log import say
@@ -109,21 +110,21 @@ def check_examples(shards: ShardList, length: int, vocab_size: int, cls: int) ->
     Raises:
       UserError: no pre-training example, or one of another length or vocabulary.
     """
-    from tensorflow.train import Example  # the protocol buffer alone; no device is opened
-
     for path in shards.paths:
         try:
             data = first_record(path)
-            features = Example.FromString(data).features.feature if data else None
+            features = read_example(data) if data else None
         except CorruptRecord as error:
             if shards.skip_corrupt:
                 continue
             raise _corrupt(error) from error
         except DecodeError as error:
             raise UserError(f"the first record of {path} is not a tf.train.Example: {error}") from error
+        except OSError as error:
+            raise UserError(f"cannot read the TFRecord {path}: {error.strerror or error}") from error
         if features is None:
             continue
-        ids = {name: list(features[name].int64_list.value) if name in features else [] for name in FEATURES}
+        ids = {name: features.get(name, []) for name in FEATURES}
         if not all(len(values) == length for values in ids.values()):
             found = ", ".join(f"{name} of length {len(values)}" for name, values in ids.items())
             raise UserError(

@@ -55,21 +55,23 @@ def read_cluster() -> dict[str, Any] | None:
         value = json.loads(text)
     except ValueError as error:
         raise UserError(f"TF_CONFIG is not valid JSON ({error}); expected e.g. {example}") from error
-    cluster = value.get("cluster") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        raise UserError(f"TF_CONFIG is not a JSON object; expected e.g. {example}")
+    cluster, task = value.get("cluster"), value.get("task")
     if not cluster:
         return None
-    task = value.get("task", {})
+    if isinstance(cluster, dict) and set(cluster) - {"worker"}:
+        raise UserError(
+            f"TF_CONFIG has {', '.join(sorted(set(cluster) - {'worker'}))}; only workers are known: expected e.g. "
+            f"{example}, or no TF_CONFIG to train on this host alone"
+        )
     workers = cluster.get("worker") if isinstance(cluster, dict) else None
     if not isinstance(workers, list) or not all(isinstance(w, str) and ":" in w for w in workers) or not workers:
         raise UserError(f"TF_CONFIG names no workers as host:port; expected e.g. {example}")
-    if set(cluster) - {"worker"}:
-        raise UserError(
-            f"TF_CONFIG has {', '.join(sorted(set(cluster) - {'worker'}))}; only workers are known: {example}"
-        )
     if len(set(workers)) != len(workers):
         raise UserError("TF_CONFIG names the same address twice: " + ", ".join(workers))
-    index = task.get("index") if isinstance(task, dict) else None
-    if task.get("type") != "worker" or not isinstance(index, int) or not 0 <= index < len(workers):
+    kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
+    if kind != "worker" or type(index) is not int or not 0 <= index < len(workers):
         raise UserError(
             f"TF_CONFIG's task must be a worker with an index from 0 to {len(workers) - 1}; got "
             f"{json.dumps(task)}; expected e.g. {example}"
@@ -148,7 +150,7 @@ def _tpu_strategy(tf: Any, config: Any) -> "tf.distribute.Strategy":
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+    except (ValueError, RuntimeError, OSError, ImportError, tf.errors.OpError) as error:
         raise UserError(
             f"use_tpu is true and no TPU was found ({str(error).splitlines()[0]}); on a TPU VM leave tpu_name "
             'null or set it to "local", elsewhere give its name and zone; or set use_tpu false'
@@ -165,8 +167,8 @@ def _say_devices(tf: Any, devices: Devices) -> None:
     cores = f" with {os.cpu_count()} cores" if used == names else ""
     worker = f"; this is worker {devices.worker}" if devices.workers > 1 else ""
     say(
-        f"devices: {_count(devices.replicas, 'replica')} on {_count(devices.workers, 'host')}, strategy {devices.kind}; "
-        f"this host uses {', '.join(used)}{cores}{worker}"
+        f"devices: {_count(devices.replicas, 'replica')} on {_count(devices.workers, 'host')}, strategy "
+        f"{devices.kind}; this host uses {', '.join(used)}{cores}{worker}"
     )
 
 

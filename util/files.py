@@ -1,9 +1,11 @@
 """Files: written beside and renamed, so that a kill never leaves half of one."""
 
+import contextlib
 import glob
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from util.errors import UserError
@@ -38,6 +40,18 @@ def read_json(path: str, what: str = "JSON file") -> Any:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise UserError(f"the {what} {path} is not valid JSON: {error}") from error
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turns a failure to write in the `with` block, such as a full disk, into a `UserError` that says what it was."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {what}: {error.strerror or error}; free some space or check the rights, then run the same "
+            "command again"
+        ) from error
 
 
 def expand_globs(patterns: str) -> list[str]:

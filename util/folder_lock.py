@@ -1,10 +1,13 @@
 """A model folder in use is locked by a small file, so that two runs never write into one."""
 
+import contextlib
+import fcntl
 import json
 import os
 import socket
 import threading
 import time
+from typing import TextIO
 
 from util.errors import UserError
 from util.log import say
@@ -31,14 +34,15 @@ class FolderLock:
         self._mine = {"host": socket.gethostname(), "process": os.getpid(), "start": _process_start(os.getpid())}
 
     def __enter__(self) -> "FolderLock":
+        self._made = not os.path.isdir(self.folder)
         try:
             os.makedirs(self.folder, exist_ok=True)
-            while not self._create():
-                self._take_over()
+            while not (self._create() or self._take_over()):
+                pass
         except OSError as error:
             raise UserError(
-                f"cannot write in the model folder {self.folder}: {error.strerror}; check its rights, or set "
-                "model_dir to another"
+                f"cannot write in the model folder {self.folder}: {error.strerror}; check the folder and its rights, "
+                "or set model_dir to another"
             ) from error
         self._thread.start()
         return self
@@ -46,52 +50,69 @@ class FolderLock:
     def __exit__(self, *exception) -> None:
         self._stop.set()
         self._thread.join()
-        if self._read().get("process") == os.getpid():
-            os.remove(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            with open(self.path, encoding="utf-8") as file:
+                mine = _holder(file) == self._mine
+            if mine:
+                os.remove(self.path)
+        if self._made and not os.listdir(self.folder):  # the run failed before it began
+            os.rmdir(self.folder)
 
     def _create(self) -> bool:
-        beside = f"{self.path}.tmp-{os.getpid()}"
-        with open(beside, "w", encoding="utf-8") as file:
-            json.dump(self._mine, file)
+        """Makes the lock; False where there is one."""
         try:
-            os.link(beside, self.path)  # fails where the lock exists
+            with open(self.path, "x", encoding="utf-8") as file:
+                json.dump(self._mine, file)
         except FileExistsError:
             return False
-        finally:
-            os.remove(beside)
+        except OSError:  # such as a full disk
+            with contextlib.suppress(OSError):
+                os.remove(self.path)
+            raise
         return True
 
-    def _take_over(self) -> None:
+    def _take_over(self) -> bool:
+        """Writes this process into a lock that nobody holds any more; False where the lock has gone meanwhile."""
         try:
-            age = time.time() - os.stat(self.path).st_mtime
+            with open(self.path, "r+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # of two runs that find a dead lock, the second sees the first's name
+                if os.fstat(file.fileno()).st_nlink == 0:
+                    return False
+                say(f"note: took over the model folder from {self._dead_holder(file)}")
+                file.seek(0)
+                file.truncate()
+                json.dump(self._mine, file)
         except FileNotFoundError:
-            return
-        holder = self._read()
-        who = f"process {holder.get('process')} on {holder.get('host')}"
-        dead = holder.get("host") == self._mine["host"] and _process_start(holder.get("process")) != holder.get("start")
-        if not dead and age < STALE_SECONDS:
-            raise UserError(
-                f"the model folder {self.folder} is in use by {who} (heartbeat {age:.0f} s ago); wait for it, "
-                "stop it, or give this run another --model-name"
-            )
-        say(
-            f"note: took over the model folder from {who}, which "
-            + ("is no longer running" if dead else f"gave no sign for {age:.0f} s")
-        )
-        os.replace(self.path, f"{self.path}.tmp-{os.getpid()}")
-        os.remove(f"{self.path}.tmp-{os.getpid()}")
+            return False
+        return True
 
-    def _read(self) -> dict:
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                value = json.load(file)
-        except (FileNotFoundError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+    def _dead_holder(self, file: TextIO) -> str:
+        """Who held the lock and why that is over; a `UserError` where it is not."""
+        age = time.time() - os.fstat(file.fileno()).st_mtime
+        holder = _holder(file)
+        who = f"process {holder.get('process')} on {holder.get('host')}" if holder else "another run"
+        if holder.get("host") == self._mine["host"] and _process_start(holder.get("process")) != holder.get("start"):
+            return f"{who}, which is no longer running"
+        if age >= STALE_SECONDS:
+            return f"{who}, which gave no sign for {age:.0f} s"
+        raise UserError(
+            f"the model folder {self.folder} is in use by {who} (heartbeat {max(0, age):.0f} s ago); wait for it, "
+            "stop it, or give this run another --model-name"
+        )
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
-            os.utime(self.path)
+            with contextlib.suppress(FileNotFoundError):  # someone removed the lock by hand
+                os.utime(self.path)
+
+
+def _holder(file: TextIO) -> dict:
+    """What a lock says of the process that holds it; nothing where that has not been written yet."""
+    try:
+        value = json.load(file)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _process_start(process: int | None) -> str | None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from model import checkpoints
 from util.distribution import Devices
 from util.errors import UserError
-from util.files import write_text
+from util.files import write_text, writing
 from util.log import say
 from util.progress import Progress
 from util.saving import CheckpointSaver
@@ -60,7 +60,7 @@ class MetricsLog:
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Appends one record; a value that is not finite is written as null."""
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        with open(self.path, "a", encoding="utf-8") as file:
+        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": round(time.time(), 3), "split": split, **finite}) + "\n")
         if split in self.writers:
             with self.writers[split].as_default(step=step):
@@ -76,7 +76,8 @@ class MetricsLog:
             lines = file.readlines()
         kept = [line for line in lines if line.endswith("}\n") and json.loads(line)["step"] <= step]
         if kept != lines:
-            write_text(self.path, "".join(kept))
+            with writing(self.path):
+                write_text(self.path, "".join(kept))
 
 
 class StopSignals:
