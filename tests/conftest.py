@@ -1,8 +1,12 @@
 """What all tests share: where the reference values are."""
 
+import contextlib
+import socket
 from pathlib import Path
 
 import pytest
+
+from tests import training_runs
 
 SMALL_COPY = Path(__file__).parent / "golden"
 
@@ -37,3 +41,23 @@ def pytest_generate_tests(metafunc):
     root = golden_folder(metafunc.config)
     paths = sorted({path for pattern in marker.args for path in root.glob(pattern)})
     metafunc.parametrize("case", paths, ids=[str(path.relative_to(root)) for path in paths])
+
+
+@pytest.fixture(scope="session")
+def training_data(tmp_path_factory) -> Path:
+    """A data folder with a vocabulary and shards; tests add models to it under names of their own."""
+    return training_runs.make_data(tmp_path_factory.mktemp("data") / "d")
+
+
+@pytest.fixture
+def unused_ports():
+    """A function that gives some free TCP ports of the loopback device."""
+
+    def find(count: int) -> list[int]:
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+            for held in sockets:
+                held.bind(("127.0.0.1", 0))
+            return [held.getsockname()[1] for held in sockets]
+
+    return find

@@ -1,0 +1,76 @@
+"""The optimizer and the schedule against numpy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from model.optimization import AdamWeightDecay, clip_factor, is_decayed, learning_rate
+
+NAMES = ("electra/encoder/layer_0/output/dense/kernel", "electra/encoder/layer_0/output/LayerNorm/gamma",
+         "electra/encoder/layer_0/output/dense/bias", "electra/embeddings/word_embeddings")  # fmt: skip
+
+
+@pytest.mark.parametrize(("warmup", "power"), [(0, 1.0), (4, 1.0), (2.5, 2.0), (1000, 0.5)])
+def test_schedule(warmup, power):
+    for step in (0, 1, 3, 4, 10, 19, 20, 25):
+        expected = 3e-4 * (1 - min(step, 20) / 20) ** power * (min(1, step / warmup) if warmup else 1)
+        assert float(learning_rate(tf.constant(step, tf.int64), 3e-4, 20, warmup, power)) == pytest.approx(
+            expected, rel=1e-6, abs=1e-12)  # fmt: skip
+
+
+def test_decayed_names():
+    assert [is_decayed(name) for name in NAMES] == [True, False, False, True]
+    assert not is_decayed("generator_predictions/output_bias") and not is_decayed("x/layer_norm/scale")
+
+
+@pytest.fixture
+def optimizer():
+    random = np.random.RandomState(0)
+    variables = {name: tf.Variable(random.normal(size=(3, 2)).astype(np.float32)) for name in NAMES}
+    return AdamWeightDecay(variables, 0.01, {NAMES[3]: 0.25})
+
+
+def apply(optimizer, gradients, factor=1.0, rate=0.1, good=True):
+    tf.function(optimizer.apply)([tf.constant(g) for g in gradients], tf.constant(factor), tf.constant(rate),
+                                 tf.constant(good))  # fmt: skip
+
+
+def test_updates(optimizer):
+    random = np.random.RandomState(1)
+    theta = {name: variable.numpy().astype(np.float64) for name, variable in optimizer.variables.items()}
+    m = {name: np.zeros((3, 2)) for name in NAMES}
+    v = {name: np.zeros((3, 2)) for name in NAMES}
+    for _ in range(5):
+        gradients = [random.normal(size=(3, 2)).astype(np.float32) for _ in NAMES]
+        apply(optimizer, gradients, factor=0.5)
+        for name, gradient in zip(NAMES, gradients, strict=True):
+            gradient = 0.5 * gradient.astype(np.float64)
+            m[name] = 0.9 * m[name] + 0.1 * gradient
+            v[name] = 0.999 * v[name] + 0.001 * gradient**2
+            update = m[name] / (np.sqrt(v[name]) + 1e-6)
+            update += 0.01 * theta[name] * (name in (NAMES[0], NAMES[3]))
+            theta[name] -= 0.1 * (0.25 if name == NAMES[3] else 1.0) * update
+    for name in NAMES:
+        np.testing.assert_allclose(optimizer.variables[name], theta[name], rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(optimizer.slots[f"{name}/adam_m"], m[name], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(optimizer.slots[f"{name}/adam_v"], v[name], rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("fault", [np.nan, np.inf])
+def test_a_bad_step_changes_no_bit(optimizer, fault):
+    apply(optimizer, [np.ones((3, 2), np.float32)] * 4)
+    before = [variable.numpy() for variable in (*optimizer.variables.values(), *optimizer.slots.values())]
+    bad = [np.full((3, 2), fault, np.float32)] + [np.ones((3, 2), np.float32)] * 3
+    apply(optimizer, bad, factor=0.0, good=False)
+    after = [variable.numpy() for variable in (*optimizer.variables.values(), *optimizer.slots.values())]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(before, after, strict=True))
+
+
+def test_clipping():
+    gradients = [tf.constant([3.0, 0.0]), tf.constant([[4.0]])]
+    norm, factor = clip_factor(gradients)
+    assert float(norm) == 5.0 and float(factor) == pytest.approx(0.2)
+    norm, factor = clip_factor(gradients, scale=tf.constant(8.0))  # the gradients of 8 times the loss
+    assert float(norm) == 0.625 and float(factor) == pytest.approx(1 / 8)
+    norm, factor = clip_factor([tf.zeros([2])])
+    assert float(norm) == 0 and float(factor) == 1

@@ -1,0 +1,191 @@
+"""run_pretraining.py on real text: what it leaves, that it resumes to the bit, that devices change nothing."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests import kill_and_resume
+from tests.training_runs import (
+    NO_DROPOUT,
+    ROOT,
+    pretrain,
+    pretraining_command,
+    read_checkpoint,
+    read_metrics,
+)
+
+
+@pytest.fixture(scope="module")
+def whole(training_data):
+    """A run of 20 steps on one device."""
+    return succeeded(pretrain(training_data, "whole"))
+
+
+def succeeded(result: subprocess.CompletedProcess) -> str:
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def losses(data, model: str) -> np.ndarray:
+    return np.array([record["loss"] for record in read_metrics(data, model)])
+
+
+def test_a_run_says_and_leaves_what_it_should(training_data, whole):
+    assert "devices: 1 replica on 1 host, strategy default" in whole
+    for part in (
+        "embeddings",
+        "discriminator        2      32",
+        "generator            2       8",
+        "FLOPs a step",
+        "ETA",
+    ):
+        assert part in whole, part
+    folder = training_data / "models" / "whole"
+    assert {path.name for path in folder.iterdir()} == kill_and_resume.EXPECTED | {
+        "model.ckpt-20.index",
+        "model.ckpt-20.data-00000-of-00001",
+    }
+    assert json.loads((folder / "hparams.json").read_text())["vocab_size"] == 400
+    assert (folder / "vocab.txt").read_text() == (training_data / "vocab.txt").read_text()
+    assert json.loads((folder / "transformer_configs.json").read_text())["generator"]["hidden_size"] == 8
+    records = read_metrics(training_data, "whole")
+    assert [record["step"] for record in records] == list(range(1, 21))
+    names = {"loss", "masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_accuracy", "disc_auc", "learning_rate"}
+    assert names | {"gradient_norm", "tokens_per_second"} <= records[-1].keys()
+    assert records[0]["learning_rate"] == 0  # the first step trains at rate 0
+    assert records[-1]["loss"] < records[0]["loss"]
+
+
+def test_a_checkpoint_is_a_released_one(training_data, whole):
+    tensors = read_checkpoint(training_data, "whole", 20)
+    reference = json.loads((ROOT / "tests/golden/model/pretrain_ckpt/variables.json").read_text())
+    named = {variable["name"] for variable in reference["variables"]}
+    assert named - tensors.keys() == set()
+    assert {name.split("/")[0] for name in tensors.keys() - named} == {"training", "generator"}  # its own projection
+    assert int(tensors["global_step"]) == 20
+
+
+@pytest.mark.parametrize("dropout", [False, True], ids=["no dropout", "dropout"])
+def test_devices_and_micro_batches_change_nothing(training_data, dropout):
+    """Each way of dividing the batch gives the losses of one device; randomness belongs to the example."""
+    same = {} if dropout else NO_DROPOUT
+    ways = {"one": {}, "mirrored": {"logical_cpus": 2}, "accumulated": {"gradient_accumulation_steps": 4}}
+    for name, hparams in ways.items():
+        succeeded(pretrain(training_data, f"{name}-{dropout}", same, hparams))
+    expected = losses(training_data, f"one-{dropout}")
+    assert len(expected) == 20
+    for name in ways:
+        np.testing.assert_allclose(losses(training_data, f"{name}-{dropout}"), expected, rtol=1e-5, err_msg=name)
+
+
+def test_two_workers(training_data, whole, unused_ports):
+    """Two processes with TF_CONFIG give the losses of one; the chief alone writes."""
+    workers = [f"127.0.0.1:{port}" for port in unused_ports(2)]
+    processes = []
+    for index in range(2):
+        task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *pretraining_command(training_data, "workers")],
+                cwd=ROOT,
+                env={**subprocess.os.environ, "TF_CONFIG": json.dumps(task)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert "2 replicas on 2 hosts, strategy multi_worker" in outputs[1] and "this is worker 1" in outputs[1]
+    np.testing.assert_allclose(losses(training_data, "workers"), losses(training_data, "whole"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("hparams", [{}, {"logical_cpus": 2}], ids=["one device", "two devices"])
+def test_killed_runs_end_with_the_same_bits(training_data, tmp_path, hparams):
+    shutil.copytree(training_data, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("models"))
+    asked = argparse.Namespace(kills=2, signal="KILL", steps=24, seed=1, hparams=[hparams])
+    assert kill_and_resume.compare(tmp_path, asked) == []
+
+
+def test_signals_save_and_leave_with_a_message(training_data, tmp_path):
+    shutil.copytree(training_data, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("models"))
+    command = [sys.executable, *pretraining_command(tmp_path, "stopped", {"num_train_steps": 100_000})]
+    for number, code, name in ((15, 0, "SIGTERM"), (2, 130, "SIGINT")):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in process.stdout:
+            if line.startswith("first step"):
+                break
+        process.send_signal(number)
+        output = process.communicate(timeout=60)[0]
+        assert process.returncode == code and f"{name} received" in output
+        assert "the checkpoint is saved, the same command goes on from there" in output
+    steps = [record["step"] for record in read_metrics(tmp_path, "stopped")]
+    assert steps == list(range(1, len(steps) + 1))
+    assert (tmp_path / "models" / "stopped" / f"model.ckpt-{steps[-1]}.index").exists()
+
+
+def test_evaluation(training_data, whole):
+    """The same numbers each time and for each batch size; every example once, as text and JSON."""
+    folder = training_data / "models" / "whole" / "results"
+    found = []
+    for batch in (8, 30):
+        evaluate = {"do_eval": True, "do_train": False, "eval_batch_size": batch, "num_eval_steps": None}
+        assert "evaluation: loss" in succeeded(pretrain(training_data, "whole", evaluate))
+        found.append(json.loads((folder / "unsup_results.json").read_text()))
+    released = {"masked_lm_accuracy", "masked_lm_loss", "sampled_masked_lm_accuracy", "disc_loss", "disc_auc", "loss"}
+    assert released | {"disc_accuracy", "disc_precision", "disc_recall", "global_step"} == found[0].keys()
+    for name in found[0].keys() - {"loss"}:  # a mean over batches
+        assert found[1][name] == pytest.approx(found[0][name], rel=1e-5), name
+    text = (folder / "unsup_results.txt").read_text()
+    assert f"disc_auc = {found[1]['disc_auc']:.6g}\n" in text
+    shutil.rmtree(folder)
+
+
+def test_held_out_evaluation_while_training(training_data):
+    hparams = {"eval_tfrecords": str(training_data / "pretrain_tfrecords/pretrain_data.tfrecord-2-of-3")}
+    output = succeeded(
+        pretrain(
+            training_data, "heldout", hparams, {"eval_every_steps": 10, "num_eval_steps": 3, "use_tensorboard": True}
+        )
+    )
+    assert "held-out at step 10" in output
+    assert [record["step"] for record in read_metrics(training_data, "heldout", "eval")] == [10, 20]
+    events = training_data / "models" / "heldout" / "tensorboard"
+    assert list(events.glob("train/events*")) and list(events.glob("eval/events*"))
+
+
+VARIANTS = {
+    "masked LM": {"electra_objective": False},
+    "uniform": {"uniform_generator": True},
+    "untied embeddings": {"untied_generator_embeddings": True},
+    "all tied": {"untied_generator": False, "disallow_correct": True, "temperature": 0.7},
+    "float16 with XLA": {"precision": "float16", "use_xla": True},
+    "bfloat16": {"precision": "bfloat16", "gradient_accumulation_steps": 2},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_learn(training_data, name):
+    model = name.replace(" ", "_")
+    succeeded(pretrain(training_data, model, VARIANTS[name], {"num_train_steps": 40}))
+    records = [record for record in read_metrics(training_data, model) if record["loss"] is not None]
+    assert len(records) >= 30 and np.mean([r["loss"] for r in records[-5:]]) < records[0]["loss"]
+
+
+def test_released_checkpoint_goes_on(training_data, tmp_path):
+    """A released checkpoint in the model folder: its step counts, missing slots start at zero."""
+    golden = ROOT / "tests/golden/model/pretrain_ckpt"
+    hparams = json.loads((golden / "hparams.json").read_text())["hparams"]
+    size = {"model_hparam_overrides": hparams["model_hparam_overrides"]}
+    size |= {name: hparams[name] for name in ("embedding_size", "generator_hidden_size", "vocab_size")}
+    shutil.copytree(golden, tmp_path / "models" / "released")
+    shutil.copytree(training_data / "pretrain_tfrecords", tmp_path / "pretrain_tfrecords")
+    shutil.copy(training_data / "vocab.txt", tmp_path)
+    output = succeeded(pretrain(tmp_path, "released", size))
+    assert "(step 5)" in output and "training from step 5 to 20" in output
+    assert int(read_checkpoint(tmp_path, "released", 20)["global_step"]) == 20
