@@ -67,7 +67,7 @@ def keep_mask(keys: tf.Tensor, count: int, drop_probability: float) -> tuple[tf.
     words = random_bits(keys, (count + 1) // 2)
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1, 2 * words.shape[1]])[:, :count]
     threshold = round(drop_probability * 65536)
-    return tf.cast(halves, tf.int32) >= threshold, 1.0 - threshold / 65536
+    return halves >= tf.constant(threshold, tf.uint16), 1.0 - threshold / 65536
 
 
 def _u32(value: int) -> tf.Tensor:

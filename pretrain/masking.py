@@ -105,13 +105,14 @@ def mask(inputs: Inputs, draws: Draws, keys: tf.Tensor, specials: Specials, mask
 def replace_at(ids: tf.Tensor, positions: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
     """Writes `updates` [B, K] into `ids` [B, L] at `positions` [B, K]; position 0 stays as it is.
 
-    Updates that meet at one position are averaged, rounded down, as released; distinct positions never meet.
+    Updates that meet at one position are averaged, rounded down, as released; distinct positions never meet. In
+    float32, which is exact here: TensorFlow would take int32 arithmetic from the GPU to the host.
     """
-    inside = tf.cast(positions > 0, tf.int32)
-    hits = tf.cast(positions[:, :, None] == tf.range(ids.shape[1]), tf.int32) * inside[:, :, None]
-    count = tf.reduce_sum(hits, 1)  # [B, L]
-    total = tf.reduce_sum(hits * updates[:, :, None], 1)
-    return tf.where(count > 0, total // tf.maximum(count, 1), ids)
+    places = tf.where(positions > 0, tf.cast(positions, tf.float32), -1.0)
+    hits = tf.cast(places[:, :, None] == tf.range(ids.shape[1], dtype=tf.float32), tf.float32)  # [B, K, L]
+    count = tf.reduce_sum(hits, 1)
+    total = tf.reduce_sum(hits * tf.cast(updates, tf.float32)[:, :, None], 1)
+    return tf.where(count > 0, tf.cast(tf.floor(total / tf.maximum(count, 1.0)), tf.int32), ids)
 
 
 def sample(probabilities: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
@@ -135,6 +136,6 @@ def _invert(weights: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """An index drawn in proportion to non-negative weights [B, K, n]; never one of weight 0."""
     cumulated = tf.cumsum(weights, axis=-1)
     place = randomness.uniform(keys, weights.shape[1])[:, :, None] * cumulated[:, :, -1:]
-    index = tf.reduce_sum(tf.cast(cumulated <= place, tf.int32), -1)
+    index = tf.cast(tf.reduce_sum(tf.cast(cumulated <= place, tf.float32), -1), tf.int32)
     last = weights.shape[2] - 1 - tf.argmax(tf.reverse(weights > 0, [-1]), -1, output_type=tf.int32)
     return tf.minimum(index, last)
