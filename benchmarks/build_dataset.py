@@ -132,15 +132,20 @@ def plain_run(corpus: Path, shards: Path, vocab_file: Path) -> None:
     print(json.dumps({"seconds": seconds, "memory": memory, "records": number}))
 
 
+def run_builder(args: argparse.Namespace, corpus: Path, shards: Path) -> tuple[float, float]:
+    """CPU seconds (median of the repeats) and peak memory in MB of the builder, start-up and imports included."""
+    command = [*COMMAND, "--corpus-dir", str(corpus), "--vocab-file", str(args.vocab_file), "--overwrite"]
+    command += ["--output-dir", str(shards), "--max-seq-length", str(LENGTH), "--num-out-files", str(SHARDS)]
+    runs = [run_measured(command) for _ in range(args.repeats)]
+    return statistics.median(run[0] for run in runs), max(run[1] for run in runs)
+
+
 def measure(args: argparse.Namespace, megabytes: float, folder: Path, start_up: tuple[float, float]) -> list[str]:
     """A row of the table: one size of corpus."""
     corpus, shards = folder / f"corpus-{megabytes}", folder / f"shards-{megabytes}"
     write_corpus(args.corpus_dir, corpus, megabytes)
-    command = [*COMMAND, "--corpus-dir", str(corpus), "--vocab-file", str(args.vocab_file), "--overwrite"]
-    command += ["--output-dir", str(shards), "--max-seq-length", str(LENGTH), "--num-out-files", str(SHARDS)]
-    runs = [run_measured(command) for _ in range(args.repeats)]
-    seconds = statistics.median(run[0] for run in runs) - start_up[0]
-    memory = max(run[1] for run in runs) - start_up[1]
+    seconds, memory = run_builder(args, corpus, shards)
+    seconds, memory = seconds - start_up[0], memory - start_up[1]
     own = [sys.executable, __file__, "--vocab-file", str(args.vocab_file), "--plain", str(corpus), str(shards)]
     plain = json.loads(run_measured(own)[2].splitlines()[-1])
     return [
@@ -161,10 +166,14 @@ def main() -> int:
         return 0
     if args.corpus_dir is None:
         raise UserError("found no text to build from: pass --corpus-dir with 20 MB of text files")
-    start_up = run_measured([*COMMAND, "--help"])[:2]
-    say(f"imports and start-up: {start_up[0]:.2f} CPU s, {start_up[1]:.0f} MB; one process, length {LENGTH}")
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [measure(args, megabytes, Path(folder), start_up) for megabytes in args.megabytes]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "line").mkdir()
+        (folder / "line" / "text").write_text("one line\n")
+        imports = run_measured([*COMMAND, "--help"])[1]
+        start_up = run_builder(args, folder / "line", folder / "shards")[0]
+        say(f"imports and start-up: {start_up:.2f} CPU s (a text of one line), {imports:.0f} MB (--help)")
+        rows = [measure(args, megabytes, folder, (start_up, imports)) for megabytes in args.megabytes]
     say(table(["text", "plain definition", "builder", "ratio", "memory above imports", "records, equal"], rows))
     return 0
 
