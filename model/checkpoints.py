@@ -50,7 +50,7 @@ class Reader:
     def __getitem__(self, name: str) -> np.ndarray:
         try:
             return self._reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
             raise UserError(
                 f"cannot read {name} of the checkpoint {self.prefix}: {_first_line(error)}. A data file "
                 "beside its .index is missing, cut short or damaged; copy it again, or remove the checkpoint's files "
