@@ -1,6 +1,7 @@
 """Hparams of pre-training: names, defaults, presets, and the checks that need no TensorFlow."""
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,8 +192,12 @@ def validate(config: PretrainingConfig) -> None:
     _check_choices(config)
     main = config.discriminator_config()
     main.validate("the model")
+    if main.vocab_size != config.vocab_size:
+        raise UserError(f"model_hparam_overrides has vocab_size {main.vocab_size}, the hparam vocab_size is "
+                        f"{config.vocab_size}; pass the hparam alone")
     if config.electra_objective and not config.uniform_generator:
-        config.generator_config().validate("the generator (generator_layers, generator_hidden_size)")
+        config.generator_config().validate("the generator (generator_layers, generator_hidden_size)",
+                                           "generator_hidden_size")
     if config.max_seq_length > main.max_position_embeddings:
         raise UserError(f"max_seq_length {config.max_seq_length} is over the position table of "
                         f"{main.max_position_embeddings}; shorten it or raise max_position_embeddings in "
@@ -212,6 +217,9 @@ _POSITIVE = ("temperature", "generator_layers", "generator_hidden_size")
 
 
 def _check_numbers(config: PretrainingConfig) -> None:
+    for name, value in dataclasses.asdict(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f'hparam "{name}" must be finite; got {value}')
     for name, least in _AT_LEAST.items():
         value = getattr(config, name)
         if value is not None and not value >= least:

@@ -254,7 +254,7 @@ class Run:
     def _say_skipped(self) -> None:
         for data in {id(self.shards): self.shards, id(self.held_out): self.held_out}.values():
             if data.skipped:
-                say(f"{data.skipped} corrupt records were skipped")
+                say(f"corrupt records skipped: {data.skipped}")
 
 
 if __name__ == "__main__":

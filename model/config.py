@@ -40,15 +40,15 @@ class TransformerConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
-    def validate(self, whose: str) -> None:
-        """Raises a `UserError` for sizes that no network can have; `whose` says which network it is."""
+    def validate(self, whose: str, change: str = "one of them in model_hparam_overrides") -> None:
+        """Raises a `UserError` for sizes that no network can have: `whose` they are and what to `change`."""
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                      "max_position_embeddings", "type_vocab_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{whose}: {name} must be at least 1; got {getattr(self, name)}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(f"{whose}: hidden_size {self.hidden_size} is not divisible by num_attention_heads "
-                            f"{self.num_attention_heads}; change one of them in model_hparam_overrides")
+                            f"{self.num_attention_heads}; change {change}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{whose}: {name} must be in [0, 1); got {getattr(self, name)}")
