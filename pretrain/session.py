@@ -1,0 +1,171 @@
+"""A pre-training run once it is checked: devices, networks, state, then training or evaluation."""
+
+import os
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig, validate
+from model import checkpoints
+from model.optimization import AdamWeightDecay, learning_rate
+from model.tokenization import Vocabulary
+from pretrain import model_folder
+from pretrain.masking import Specials
+from pretrain.pretrain_data import BatchReader
+from pretrain.pretraining_model import PretrainingModel, flops_per_step, network_table
+from pretrain.shards import ShardList
+from util.distribution import open_devices
+from util.errors import UserError
+from util.files import write_json, write_text, writing
+from util.log import count_text, heading, say, table
+from util.train_step import TrainStep
+from util.training import LoopSettings, TrainingLoop, metrics_text
+
+
+class Session:
+    """A run on its devices: data, networks and their state.
+
+    Args:
+      config: the hparams, checked.
+      vocab: of the shards.
+      shards: what is trained on; `held_out`: what is evaluated on, where it is another set.
+      start: the checkpoint to go on from, if any.
+    """
+
+    def __init__(
+        self,
+        config: PretrainingConfig,
+        vocab: Vocabulary,
+        shards: ShardList,
+        held_out: ShardList | None,
+        start: model_folder.Start,
+    ):
+        self.config, self.vocab, self.shards, self.held_out = config, vocab, shards, held_out or shards
+        self.checkpoint, self.resumed = start
+        heading("devices")
+        self.devices = open_devices(config)
+        self._check_batches()
+        self._adopt_positions()
+        self.step = self._build(Specials(*(vocab.ids[token] for token in ("[CLS]", "[SEP]", "[MASK]"))))
+
+    def train(self) -> int:
+        """Trains to the last step, or until a signal."""
+        config, data = self.config, self._reader(self.shards, self.config.train_batch_size)
+        start = self._restore()
+        model_folder.check_steps(config, start)
+        if self.devices.is_chief:
+            model_folder.prepare(config, self.vocab, self.shards)
+        loop = TrainingLoop(
+            self.step,
+            self.devices,
+            LoopSettings(
+                config.num_train_steps,
+                config.iterations_per_loop,
+                config.save_checkpoints_steps,
+                config.keep_checkpoint_max,
+                config.log_every_steps,
+                config.model_dir,
+                config.use_tensorboard,
+                config.eval_every_steps,
+                self._evaluation,
+            ),
+        )
+        heading(f"training from step {start} to {config.num_train_steps}")
+        batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.training(start))
+        with data.explained():
+            code = loop.run(iter(batches))
+        if code == 0 and loop.now >= config.num_train_steps:
+            say(
+                f"done: {loop.now} steps, checkpoint in {config.model_dir}, metrics in {config.model_dir}/metrics.jsonl"
+            )
+        self._say_skipped()
+        return code
+
+    def evaluate(self) -> int:
+        """Evaluates the folder's last checkpoint and writes the results."""
+        step = self._restore()
+        values = {**self._evaluation(), "global_step": step}
+        say("evaluation: " + metrics_text(values))
+        if self.devices.is_chief:
+            path = self.config.results_txt
+            with writing(f"the results {path}"):
+                write_text(path, "".join(f"{name} = {value:.6g}\n" for name, value in sorted(values.items())))
+                write_json(os.path.splitext(path)[0] + ".json", values)
+            say(f"written to {path} and {os.path.splitext(path)[0]}.json")
+        self._say_skipped()
+        return 0
+
+    # ---- parts -----------------------------------------------------------------------------------------------------
+
+    def _check_batches(self) -> None:
+        parts = {"train_batch_size": self.config.gradient_accumulation_steps, "eval_batch_size": 1}
+        for name, pieces in parts.items():
+            size, count = getattr(self.config, name), self.devices.replicas * pieces
+            if size % count:
+                by = f"{self.devices.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
+                raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {count}")
+
+    def _adopt_positions(self) -> None:
+        """The checkpoint's position table sets max_position_embeddings where that is not passed."""
+        config = self.config
+        if self.checkpoint and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
+            shapes = checkpoints.Reader(self.checkpoint).shapes
+            rows = shapes.get("electra/embeddings/position_embeddings", [512])[0]
+            if rows != config.discriminator_config().max_position_embeddings:
+                say(f"note: max_position_embeddings is {rows}, as in {self.checkpoint}")
+                config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
+                validate(config)
+
+    def _build(self, specials):
+        config = self.config
+        with self.devices.strategy.scope():
+            model = PretrainingModel(config, specials)
+            optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
+        heading("networks")
+        say(table(*network_table(config, model.variables)))
+        tokens = config.train_batch_size * config.max_seq_length
+        say(
+            f"{count_text(tokens)} tokens and {flops_per_step(config):.3g} FLOPs a step; "
+            f"{self.shards.total} examples, an epoch is {self.shards.total / config.train_batch_size:.1f} steps"
+        )
+        if not config.use_xla and not tf.config.list_physical_devices("GPU") and config.precision == "float32":
+            say("note: with use_xla true a step is faster on a CPU, the first one takes longer")
+        return TrainStep(
+            model,
+            optimizer,
+            self.devices.strategy,
+            lambda step: learning_rate(
+                step, config.learning_rate, config.num_train_steps, config.num_warmup_steps, config.lr_decay_power
+            ),
+            config.gradient_accumulation_steps,
+            config.precision == "float16",
+            config.use_xla,
+            config.released_quirks,
+        )
+
+    def _restore(self) -> int:
+        if not self.checkpoint:
+            return 0
+        slots, state = None, None
+        if self.resumed and self.config.do_train:
+            slots, state = self.step.optimizer.slots, self.step.state
+        report = checkpoints.restore(self.checkpoint, self.step.task.variables, slots, state)
+        heading("checkpoint")
+        say("\n".join(report.lines()))
+        return report.step if self.resumed else 0
+
+    def _reader(self, shards: ShardList, batch_size: int):
+        return BatchReader(shards, self.config, batch_size, self.devices.replicas, self.devices.mine)
+
+    def _evaluation(self) -> dict[str, float]:
+        """Metrics of one pass over the held-out shards, or of its first num_eval_steps batches."""
+        data = self._reader(self.held_out, self.config.eval_batch_size)
+        count = min(data.evaluation_batches, self.config.num_eval_steps or data.evaluation_batches)
+        batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.evaluation())
+        with data.explained():
+            sums = self.step.evaluate(iter(batches), tf.constant(count)).numpy()
+        return self.step.task.results(self.step.unpacked(sums), count)
+
+    def _say_skipped(self) -> None:
+        for data in {id(self.shards): self.shards, id(self.held_out): self.held_out}.values():
+            if data.skipped:
+                say(f"corrupt records skipped: {data.skipped}")
