@@ -16,7 +16,7 @@ from pretrain import model_folder
 from pretrain.shards import find_shards
 from tests.training_runs import HPARAMS, NETWORK, ROOT, pretrain, pretraining_command, read_metrics, run_script
 from util.distribution import read_cluster
-from util.errors import run_main
+from util.errors import UserError, run_main
 from util.folder_lock import LOCK_NAME, FolderLock
 
 SHARD = "pretrain_data.tfrecord-1-of-3"
@@ -422,6 +422,20 @@ def test_a_released_checkpoint_that_has_reached_the_last_step(trained):
     assert "is at step 5, so num_train_steps 5 leaves nothing to train" in message
     assert "set num_train_steps to 5 + n and learning_rate to r * ((5 + n) / n)" in message
     assert files(folder) == before
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_more_steps_start_at_the_rate_asked_for(power):
+    config = run_pretraining.make_config("m", "d", {"num_train_steps": 1_000_000, "lr_decay_power": power})
+    model_folder.check_steps(config, 999_999)
+    with pytest.raises(UserError) as caught:
+        model_folder.check_steps(config, 1_000_000)
+    found = re.search(
+        r"for (\d+) more from 0.0001, num_train_steps (\d+) and learning_rate ([\d.]+)\.", str(caught.value)
+    )
+    more, steps, rate = int(found[1]), int(found[2]), float(found[3])
+    assert steps == 1_000_000 + more
+    assert rate * (1 - 1_000_000 / steps) ** power == pytest.approx(1e-4, rel=1e-5)
 
 
 def test_a_record_that_is_corrupt_in_the_middle(training_data, tmp_path):
