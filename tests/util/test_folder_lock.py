@@ -153,6 +153,20 @@ def test_of_processes_at_once_one_gets_it(tmp_path, dead):
         assert not os.listdir(tmp_path)
 
 
+def test_a_second_run_while_the_first_takes_over(tmp_path, monkeypatch):
+    """It begins when the first has judged the lock dead but has not yet written its own name into it."""
+    write_lock(tmp_path, process=dead_process(), start="1")
+    second = start(tmp_path)
+
+    def meanwhile(_):
+        tell(second)
+        time.sleep(1)
+
+    monkeypatch.setattr(folder_lock, "say", meanwhile)
+    with FolderLock(str(tmp_path)):
+        assert answer(second).startswith(f"refused: the model folder {tmp_path} is in use by process {os.getpid()}")
+
+
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "m"):
