@@ -1,19 +1,17 @@
 """Sentences to examples to TFRecords, as released.
 
 Nothing here knows of commands, processes or folders: an `ExampleBuilder` with a `random.Random` of its own turns
-sentences into examples, `serialize_example` makes bytes of one, and `ExampleWriter` feeds files through both. One
+sentences into examples, a `Serializer` makes bytes of one, and `ExampleWriter` feeds files through both. One
 `random.Random(seed)` gives the records of the released code seeded alike.
 """
 
 import dataclasses
 import random
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-import google_crc32c
-
 from model.tokenization import CLS, SEP, UNK, FullTokenizer
+from util.tfrecords import record_bytes
 
 LEAST_SEQ_LENGTH = 5  # the shortest random target
 LONGEST_SENTENCE = 200_000  # tokens that are held of one line; beyond 100,000 no decision depends on them
@@ -189,17 +187,6 @@ class Serializer:
 def _feature(name: bytes, numbers: bytes) -> bytes:
     """An entry of the map of features: a name and a packed list of int64."""
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, numbers))))
-
-
-def record_bytes(data: bytes) -> bytes:
-    """A record of a TFRecord file: length, its checksum, data, its checksum."""
-    length = struct.pack("<Q", len(data))
-    return b"".join((length, _masked_crc(length), data, _masked_crc(data)))
-
-
-def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,12 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+def record_bytes(data: bytes) -> bytes:
+    """Some data as a record of a TFRecord file."""
+    length = struct.pack("<Q", len(data))
+    return b"".join((length, _CRC.pack(masked_crc(length)), data, _CRC.pack(masked_crc(data))))
+
+
 class Shard:
     """The records of one TFRecord file, in their order, by number.
 

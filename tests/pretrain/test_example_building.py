@@ -17,9 +17,9 @@ from pretrain.example_building import (
     ExampleWriter,
     Piece,
     Serializer,
-    record_bytes,
     varint,
 )
+from util.tfrecords import record_bytes
 
 VOCABULARY = Vocabulary("made up", [*SPECIAL_TOKENS, *(f"w{i}" for i in range(20_000))], "")
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -7,12 +7,7 @@ import pytest
 from pretrain import shards as shards_module
 from pretrain.shards import ExampleRow, ShardList, Window, find_shards
 from util.errors import UserError
-from util.tfrecords import masked_crc
-
-
-def frame(data: bytes) -> bytes:
-    length = len(data).to_bytes(8, "little")
-    return length + masked_crc(length).to_bytes(4, "little") + data + masked_crc(data).to_bytes(4, "little")
+from util.tfrecords import record_bytes
 
 
 @pytest.fixture
@@ -20,7 +15,7 @@ def shard_list(tmp_path) -> ShardList:
     """23 records in four shards of different sizes, one of them empty."""
     number = 0
     for shard, size in enumerate((5, 0, 11, 7)):
-        records = [frame(b"%d" % (number + i)) for i in range(size)]
+        records = [record_bytes(b"%d" % (number + i)) for i in range(size)]
         (tmp_path / f"pretrain_data.tfrecord-{shard}-of-4").write_bytes(b"".join(records))
         number += size
     return find_shards(str(tmp_path / "pretrain_data.tfrecord*"))
@@ -64,7 +59,7 @@ def test_corrupt_record_is_named_or_skipped_and_counted(shard_list):
     path = shard_list.paths[2]
     with open(path, "r+b") as file:
         content = bytearray(file.read())
-        place = content.index(frame(b"9"))
+        place = content.index(record_bytes(b"9"))
         content[place + 12] ^= 1
         file.seek(0)
         file.write(content)
