@@ -123,6 +123,7 @@ class PretrainingConfig:
     distribution: str = "auto"                 # auto, default (one device), mirrored, multi_worker or tpu
     logical_cpus: int = 0                      # split the CPU into this many devices, to try mirrored without GPUs
     require_gpu: bool = False                  # an error where no GPU is visible
+    gpu_memory_growth: bool = True             # take GPU memory as it is needed; false: all of it at the start
     deterministic: bool = True                 # same bits every time, some GPU speed given up
     skip_corrupt_records: bool = False         # go on without them, counted
     use_tpu: bool = False

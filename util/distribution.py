@@ -95,8 +95,8 @@ def open_devices(config: Any) -> Devices:
     """Makes the tf.distribute strategy and says which devices it uses. Call it before anything else of TensorFlow.
 
     Args:
-      config: use_tpu, tpu_name, tpu_zone, gcp_project, distribution, logical_cpus, require_gpu and deterministic
-        are read.
+      config: use_tpu, tpu_name, tpu_zone, gcp_project, distribution, logical_cpus, require_gpu, gpu_memory_growth
+        and deterministic are read.
 
     Raises:
       UserError: a TPU or GPU that is asked for is not there.
@@ -108,7 +108,7 @@ def open_devices(config: Any) -> Devices:
         tf.config.experimental.enable_op_determinism()
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.experimental.set_memory_growth(gpu, config.gpu_memory_growth)
     if config.require_gpu and not gpus:
         raise UserError("require_gpu is true and no GPU is visible; check the driver and CUDA_VISIBLE_DEVICES")
     if config.logical_cpus > 1:

@@ -97,7 +97,7 @@ class TrainStep:
         """
         done, stop, sums = 0, 0.0, tf.zeros([self.width + 2], tf.float64)
         while done < count and stop <= 0 and self.bad_in_a_row <= MAX_BAD_STEPS:
-            new, wish = self.strategy.run(self._replica_step, args=(next(iterator),))
+            new, wish = self.strategy.run(self._replica_step, args=(next(iterator), tf.identity(self.stop)))
             sums += tf.cast(self._first(new), tf.float64)
             stop = self._first(wish)
             done += 1
@@ -106,13 +106,13 @@ class TrainStep:
     def _first(self, value):
         return self.strategy.experimental_local_results(value)[0]
 
-    def _replica_step(self, inputs):
+    def _replica_step(self, inputs, wish):
         context = tf.distribute.get_replica_context()
         batch = self.task.prepare(inputs, self.step)
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, self.task.totals(batch))
         gradients, rows, sums = self._accumulated(batch, totals)
         *gradients, rows, sums, stop = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [*gradients, rows, sums, tf.identity(self.stop)]
+            tf.distribute.ReduceOp.SUM, [*gradients, rows, sums, wish]
         )
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)
