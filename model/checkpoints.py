@@ -72,7 +72,7 @@ class Reader:
 
 def open_reader(path: str) -> Tensors:
     """The tensors of the checkpoint at a path that `find` gave, whatever its format."""
-    return HuggingFaceReader(path) if path.endswith((".safetensors", ".json")) else Reader(path)
+    return HuggingFaceReader(path) if path.endswith((".safetensors", ".index.json")) else Reader(path)
 
 
 def _first_line(error: BaseException) -> str:

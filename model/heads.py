@@ -6,7 +6,8 @@ gelu between; since gelu(z) - gelu(-z) = z, its first layer can hold z = x W + b
 difference: the same logits, up to rounding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -31,7 +32,15 @@ LABELS = {
 }
 
 
-def tasks(names: list[str] | Mapping[str, object]) -> list[str]:
+class Present(Protocol):
+    """Tensors by name."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+
+def tasks(names: Iterable[str]) -> list[str]:
     """The tasks whose heads are among released names."""
     return sorted({name.split("/")[1] for name in names if name.startswith("task_specific/")})
 
@@ -89,7 +98,7 @@ def _difference(outputs: int, hidden: int) -> np.ndarray:
     return second
 
 
-def from_hugging_face(present: Mapping[str, object], architecture: str) -> tuple[dict[str, np.ndarray], list[str]]:
+def from_hugging_face(present: Present, architecture: str) -> tuple[dict[str, np.ndarray], list[str]]:
     """A head that has a shape here, by its names below task_specific/<task>/, and the tensors that it was made of.
 
     Args:
@@ -109,7 +118,7 @@ def from_hugging_face(present: Mapping[str, object], architecture: str) -> tuple
     return {}, []
 
 
-def _one_layer(present: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+def _one_layer(present: Present) -> tuple[dict[str, np.ndarray], list[str]]:
     """Takes `_two_layers` back; any other pair of layers has no shape here."""
     taken = [f"classifier.{layer}.{leaf}" for layer in ("dense", "out_proj") for leaf in ("weight", "bias")]
     first, first_bias, second, second_bias = (present[name] for name in taken)

@@ -75,14 +75,15 @@ class HuggingFaceReader:
 
     def _read_head(self) -> tuple[dict[str, np.ndarray], list[str]]:
         architecture = (self.config.get("architectures") or [""])[0]
-        lazily = {name: self._files for name in self._files.shapes}
-        head, taken = from_hugging_face(_Lazy(lazily), architecture)
+        head, taken = from_hugging_face(self._files, architecture)
         task = self.config.get(TASK_KEY, "finetuned")
         return {f"task_specific/{task}/{name}": np.ascontiguousarray(value) for name, value in head.items()}, taken
 
     def _check_layers(self) -> None:
         rows = names(self.config["num_hidden_layers"], self.config["model_type"])
-        missing = [row.released for row in rows if row.released.startswith("electra/encoder") and row.released not in self]
+        missing = [
+            row.released for row in rows if row.released.startswith("electra/encoder") and row.released not in self
+        ]
         if missing:
             raise UserError(f"{self.prefix} lacks {len(missing)} tensors of its encoder, {missing[0]} first")
 
@@ -95,13 +96,6 @@ class HuggingFaceReader:
                 f"{self.prefix}: the output layer {output} is not the token table, to which ELECTRA's output layer is "
                 "tied; the model cannot be taken over whole. Save its encoder alone and import that"
             )
-
-
-class _Lazy(dict):
-    """Tensors by name, each read from its file when it is asked for."""
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return super().__getitem__(name)[name]
 
 
 def read_config(folder: str) -> dict[str, Any]:

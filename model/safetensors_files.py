@@ -49,6 +49,9 @@ class SafetensorsReader:
             raise UserError(f"{self.path} names shards that are not beside it: {', '.join(missing)}; copy them too")
         return paths
 
+    def __contains__(self, name: str) -> bool:
+        return name in self.shapes
+
     def __getitem__(self, name: str) -> np.ndarray:
         with _open(self._files[name]) as tensors:  # anew each time, so that mapped pages do not add up
             value = tensors.get_tensor(name)
