@@ -11,8 +11,8 @@ from conversion.model_card import model_card
 from model import checkpoints, heads, huggingface
 from model.config import TransformerConfig
 from model.description import hparams
-from model.parts import MAIN_HEAD, generator_of, has_generator
-from model.readers import STEP, Tensors, View, has, is_weight, kept, published, under
+from model.parts import MAIN_HEAD, generator_of, has_generator, published
+from model.readers import STEP, Tensors, View, has, is_weight, kept, under
 from util.errors import UserError
 from util.files import write_json, write_text
 from util.log import say

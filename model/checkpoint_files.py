@@ -35,8 +35,8 @@ def find(path: str) -> str | None:
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if not os.path.exists(prefix + ".index"):
         raise UserError(
-            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file, or a prefix such as "
-            f"{os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
+            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file or {SAFETENSORS}, or a prefix "
+            f"such as {os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
         )
     return prefix
 

@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from model.checkpoint_files import PREFIX, SAVING, find, missing_shards, whole_checkpoints, write_state
 from model.huggingface import HuggingFaceReader
-from model.readers import STEP, Tensors, is_weight, not_finite
+from model.readers import STATE, STEP, Tensors, is_weight, not_finite
 from util.errors import UserError
 
-__all__ = ["PREFIX", "SAVING", "Reader", "find", "open_reader", "restore", "whole_checkpoints", "write", "write_state"]
+__all__ = ["PREFIX", "SAVING", "STATE", "STEP", "Reader", "Report", "find", "open_reader", "restore",
+           "whole_checkpoints", "write", "write_state"]  # fmt: skip
 
 POSITIONS = "position_embeddings"
 _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None, hparam)
@@ -166,7 +167,7 @@ def assign(variable: tf.Variable, value: np.ndarray) -> bool:
     if variable.shape.as_list() == list(value.shape):
         variable.assign(value)
         return False
-    rows = variable.numpy()
+    rows = variable.read_value().numpy()
     rows[: len(value)] = value
     variable.assign(rows)
     return True

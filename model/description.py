@@ -24,27 +24,30 @@ def main_of(reader: Tensors) -> View:
 
 
 def fields_beside(reader: Tensors, network: str = "discriminator") -> dict[str, Any]:
-    """What the files beside a checkpoint say of a network: some fields of `TransformerConfig`.
+    """What the files beside a checkpoint say of a network; see `fields_of_folder`."""
+    return fields_of_folder(os.path.dirname(reader.prefix), network)
+
+
+def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
+    """What the JSON in a checkpoint's folder says of a network: some fields of `TransformerConfig`.
 
     Args:
-      network: "discriminator" (the main one) or "generator".
+      network: "discriminator" (the main one) or "generator". A Hugging Face folder holds one network, either.
     """
-    folder = os.path.dirname(reader.prefix)
-    if reader.kind == "huggingface":
-        found = read_json(os.path.join(folder, "config.json"))
-    elif os.path.exists(path := os.path.join(folder, NETWORKS)):
-        found = read_json(path).get(network) or {}
-    elif network == "generator":
-        found = {}
+    found: dict[str, Any] = {}
+    for name in (NETWORKS, HPARAMS, "bert_config.json", "config.json"):
+        if os.path.exists(path := os.path.join(folder, name)):
+            found = read_json(path)
+            break
     else:
-        found = {}
-        for name in (HPARAMS, "bert_config.json", "config.json"):
-            if os.path.exists(path := os.path.join(folder, name)):
-                found = read_json(path)
-                found = found.get("hparams", found)
-                found = {**found, **found.get("model_hparam_overrides", {})}
-                break
-    return {name: found[name] for name in _FIELDS if name in found and found[name] is not None}
+        return {}
+    if name == NETWORKS:
+        found = found.get(network) or {}
+    elif network == "generator" and found.get("model_type") is None:
+        found = {}  # released configs tell of the main network alone
+    found = found.get("hparams", found)
+    found = {**found, **found.get("model_hparam_overrides", {})}
+    return {name: found[name] for name in _FIELDS if found.get(name) is not None}
 
 
 def sizes_of(network: Tensors, beside: dict[str, Any], heads: int | None = None) -> TransformerConfig:
@@ -158,7 +161,9 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
     weights = [name for name in reader.shapes if is_weight(name)]
     found = networks(reader, heads=heads)
     folder = os.path.dirname(reader.prefix)
-    own = any(name.startswith(STATE) for name in reader.shapes) or os.path.exists(os.path.join(folder, NETWORKS))
+    own = any(name.startswith(STATE) for name in reader.shapes) or all(
+        os.path.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS)
+    )
     told = heads or "num_attention_heads" in fields_beside(reader)
     return {
         "path": reader.prefix,
