@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,7 +48,8 @@ def no_start(monkeypatch):
     def started(*_):
         raise AssertionError("a run was started")
 
-    monkeypatch.setattr(run_pretraining, "Run", started)
+    stand_in = SimpleNamespace(PretrainingRun=started)
+    monkeypatch.setitem(sys.modules, "pretrain.pretraining_run", stand_in)
 
 
 @pytest.fixture
