@@ -73,10 +73,10 @@ def main() -> int:
         heading("hparams in force")
         say("\n".join(f"{name} {value}" for name, value in config.in_force().items()))
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        from pretrain.session import Session  # starts TensorFlow
+        from pretrain.pretraining_run import PretrainingRun  # starts TensorFlow
 
-        session = Session(config, vocab, shards, held_out, start)
-        return session.train() if config.do_train else session.evaluate()
+        run = PretrainingRun(config, vocab, shards, held_out, start)
+        return run.train() if config.do_train else run.evaluate()
 
 
 def _load_vocab(config: PretrainingConfig) -> Vocabulary:

@@ -49,7 +49,7 @@ def discriminator_sums(logits: tf.Tensor, bce: tf.Tensor, labels: tf.Tensor, mas
 
 
 def results(sums: dict[str, np.ndarray], batches: int) -> dict[str, float]:
-    """The metrics of SPEC's names from sums over `batches` global batches."""
+    """The metrics by their released names from sums over `batches` global batches."""
     values = {"loss": float(sums["loss"]) / max(1, batches)}
     masked = max(float(sums["masked_lm/weight"]), 1e-6)
     values["masked_lm_loss"] = float(sums["masked_lm/nll"]) / masked

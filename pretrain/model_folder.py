@@ -18,8 +18,8 @@ from util.log import say
 HPARAMS, NETWORKS, DATA, TOKENIZER = "hparams.json", "transformer_configs.json", "data.json", "tokenizer_config.json"
 DEBUG_MARKER = "debug_run"
 
-# hparams by what a change of theirs means for a run that is resumed (SPEC of the networks apart, which are compared
-# by the sizes that follow from them)
+# hparams by what a change of theirs means for a run that is resumed (sizes of the networks apart: they are compared
+# after heads, FFN and generator have followed from them)
 OBJECTIVE = (
     "electra_objective",
     "electric_objective",

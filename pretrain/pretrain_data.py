@@ -1,6 +1,8 @@
 """From shards to batches on the devices of one worker."""
 
 import itertools
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,8 +10,11 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain.masking import Inputs
-from pretrain.shards import ExampleRow, ShardList, Window
+from pretrain.shards import FEATURES, ExampleRow, ShardList, Window
 from util.errors import UserError
+
+# what TensorFlow says of a record that it cannot parse, or that has ids beyond the table
+_UNFIT = re.compile(r"Key: \w+[^\n]*|Feature: \w+[^\n]*|an id beyond the table")
 
 
 class BatchReader:
@@ -26,6 +31,7 @@ class BatchReader:
 
     def __init__(self, shards: ShardList, config: PretrainingConfig, batch_size: int, replicas: int, mine: range):
         self.shards, self.length, self.seed = shards, config.max_seq_length, config.seed
+        self.vocab_size = config.vocab_size
         self.batch_size, self.per_replica, self.mine = batch_size, batch_size // replicas, mine
         self._fault: UserError | None = None  # what ended a data set, since TensorFlow hands on its text alone
 
@@ -60,9 +66,15 @@ class BatchReader:
         """Raises the `UserError` that ended a data set, where TensorFlow fails for it in the `with` block."""
         try:
             yield
-        except tf.errors.OpError:
+        except tf.errors.OpError as error:
             if self._fault:
                 raise self._fault from None
+            if isinstance(error, tf.errors.InvalidArgumentError) and (found := _UNFIT.search(str(error))):
+                raise UserError(
+                    f"a record of {os.path.dirname(self.shards.paths[0])} does not fit the hparams ({found[0]}): "
+                    f"max_seq_length is {self.length}, vocab_size {self.vocab_size}; not all shards there were built "
+                    "alike, build them again"
+                ) from error
             raise
 
     @property
@@ -82,14 +94,16 @@ class BatchReader:
         return tf.data.Dataset.from_generator(guarded, output_signature=signature).map(self._parse).prefetch(4)
 
     def _parse(self, records, places):
-        names = ("input_ids", "input_mask", "segment_ids")
-        parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([self.length], tf.int64) for name in names})
-        return Inputs(*(tf.cast(parsed[name], tf.int32) for name in names), places)
+        parsed = tf.io.parse_example(
+            records, {name: tf.io.FixedLenFeature([self.length], tf.int64) for name in FEATURES}
+        )
+        ids = parsed["input_ids"]
+        fits = tf.debugging.assert_less(ids, tf.constant(self.vocab_size, tf.int64), message="an id beyond the table")
+        with tf.control_dependencies([fits]):
+            return Inputs(*(tf.cast(parsed[name], tf.int32) for name in FEATURES), places)
 
 
 def empty_record(length: int) -> bytes:
     """An example of padding alone."""
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[0] * length))
-    return tf.train.Example(
-        features=tf.train.Features(feature=dict.fromkeys(("input_ids", "input_mask", "segment_ids"), feature))
-    ).SerializeToString()
+    return tf.train.Example(features=tf.train.Features(feature=dict.fromkeys(FEATURES, feature))).SerializeToString()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,16 @@ import run_pretraining
 from model.tokenization import load_vocab
 from pretrain import model_folder
 from pretrain.shards import find_shards
-from tests.training_runs import HPARAMS, NETWORK, ROOT, pretrain, pretraining_command, read_metrics, run_script
+from tests.training_runs import (
+    HPARAMS,
+    NETWORK,
+    ROOT,
+    pretrain,
+    pretrain_here,
+    pretraining_command,
+    read_metrics,
+    run_script,
+)
 from util.distribution import read_cluster
 from util.errors import UserError, run_main
 from util.folder_lock import LOCK_NAME, FolderLock
@@ -47,7 +57,8 @@ def no_start(monkeypatch):
     def started(*_):
         raise AssertionError("a run was started")
 
-    monkeypatch.setattr(run_pretraining, "Run", started)
+    stand_in = SimpleNamespace(PretrainingRun=started)
+    monkeypatch.setitem(sys.modules, "pretrain.pretraining_run", stand_in)
 
 
 @pytest.fixture
@@ -369,7 +380,7 @@ def trained(training_data, tmp_path_factory):
     data = tmp_path_factory.mktemp("trained") / "d"
     data.mkdir()
     copy_data(training_data, data)
-    result = pretrain(data, "m", {"num_train_steps": 4})
+    result = pretrain_here(data, "m", {"num_train_steps": 4})
     assert result.returncode == 0, result.stderr
     return data
 
@@ -402,7 +413,7 @@ def test_disk_full_while_a_checkpoint_is_written(trained):
 def test_a_loss_that_is_not_finite(trained):
     shutil.copytree(trained / "models" / "m", trained / "models" / "wild")
     hparams = {"num_train_steps": 400, "learning_rate": 1e30, "num_warmup_steps": 0, "iterations_per_loop": 7}
-    result = pretrain(trained, "wild", hparams)
+    result = pretrain_here(trained, "wild", hparams)
     message = failed(result)
     assert "21 steps in a row had a loss or gradient that is not finite" in message
     assert f"The last good checkpoint is {trained}/models/wild/model.ckpt-4." in message
@@ -418,7 +429,7 @@ def test_a_released_checkpoint_that_has_reached_the_last_step(trained):
     before = files(folder)
     passed = json.loads((golden / "hparams.json").read_text())["hparams"]
     names = ("model_hparam_overrides", "embedding_size", "generator_hidden_size", "vocab_size")
-    message = failed(pretrain(trained, "released", {name: passed[name] for name in names}, {"num_train_steps": 5}))
+    message = failed(pretrain_here(trained, "released", {name: passed[name] for name in names}, {"num_train_steps": 5}))
     assert "is at step 5, so num_train_steps 5 leaves nothing to train" in message
     assert "set num_train_steps to 5 + n and learning_rate to r * ((5 + n) / n)" in message
     assert files(folder) == before
@@ -449,10 +460,10 @@ def test_a_record_that_is_corrupt_in_the_middle(training_data, tmp_path):
     whole[place + 20] ^= 1
     shard.write_bytes(whole)
     epoch = {"num_train_steps": 53}  # of 8 examples: a little more than all of them
-    message = failed(pretrain(data, "m", epoch))
+    message = failed(pretrain_here(data, "m", epoch))
     assert f"{shard}: wrong checksum of the record at byte {place};" in message
     assert not list((data / "models" / "m").glob("model.ckpt*"))
-    result = pretrain(data, "m", epoch, {"skip_corrupt_records": True, "vocab_size": 420})
+    result = pretrain_here(data, "m", epoch, {"skip_corrupt_records": True, "vocab_size": 420})
     assert result.returncode == 0, result.stderr
     assert f"note: {shard}: wrong checksum of the record at byte {place}; skipped" in result.stdout
     assert "corrupt records skipped: 1\n" in result.stdout

@@ -1,12 +1,17 @@
 """Small real training runs for tests: text to shards once, then run_pretraining.py as a user would start it."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+
+from util.errors import run_main
 
 ROOT = Path(__file__).parent.parent
 NETWORK = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -67,6 +72,20 @@ def pretraining_command(data: Path, model: str, *hparams: dict | str) -> list[st
 def pretrain(data: Path, model: str, *hparams: dict | str, **environment: str) -> subprocess.CompletedProcess:
     """Runs run_pretraining.py to its end."""
     return run_script(*pretraining_command(data, model, *hparams), **environment)
+
+
+def pretrain_here(data: Path, model: str, *hparams: dict | str) -> subprocess.CompletedProcess:
+    """The same in this process, which spares starting TensorFlow; for runs on one device that nobody interrupts."""
+    import run_pretraining
+
+    command, code = pretraining_command(data, model, *hparams), None
+    output, errors = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", command), redirect_stdout(output), redirect_stderr(errors):
+        try:
+            run_main(run_pretraining.main)
+        except SystemExit as leave:
+            code = leave.code
+    return subprocess.CompletedProcess(command, code, output.getvalue(), errors.getvalue())
 
 
 def read_metrics(data: Path, model: str, split: str = "train") -> list[dict]:

@@ -112,7 +112,8 @@ class TrainStep:
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, self.task.totals(batch))
         gradients, rows, sums = self._accumulated(batch, totals)
         *gradients, rows, sums, stop = context.all_reduce(
-            tf.distribute.ReduceOp.SUM, [*gradients, rows, sums, wish]
+            tf.distribute.ReduceOp.SUM,
+            [*gradients, rows, sums, tf.identity(wish)],  # identity: a tensor of each replica's own
         )
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)

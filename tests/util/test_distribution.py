@@ -12,7 +12,7 @@ WORKERS = ["host1:2222", "host2:2222"]
 
 
 def asked(**hparams) -> SimpleNamespace:
-    defaults = dict.fromkeys(("use_tpu", "require_gpu", "deterministic"), False)
+    defaults = dict.fromkeys(("use_tpu", "require_gpu", "deterministic", "gpu_memory_growth"), False)
     defaults |= dict.fromkeys(("tpu_name", "tpu_zone", "gcp_project"))
     return SimpleNamespace(**{**defaults, "distribution": "auto", "logical_cpus": 0, **hparams})
 

@@ -21,7 +21,7 @@ from util.train_step import TrainStep
 from util.training import LoopSettings, TrainingLoop, metrics_text
 
 
-class Session:
+class PretrainingRun:
     """A run on its devices: data, networks and their state.
 
     Args:
