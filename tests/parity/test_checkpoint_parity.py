@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from configure_pretraining import make_config
 from model import checkpoints
 from model.description import hparams, networks, sizes_of
 from model.modeling import named_variables
 from model.optimization import AdamWeightDecay
 from model.parts import MAIN_HEAD, generator_of, has_generator
 from model.readers import STEP, View, has, is_weight, kept, under
+from pretrain.masking import Specials
+from pretrain.pretraining_model import PretrainingModel
 from tests.conversions import convert, converted, network_layers, outputs, read, same, weights
 
 FORWARD = {"atol": 1e-5, "rtol": 1e-4}
@@ -128,7 +131,8 @@ def test_checkpoint_as_hparams(case):
 
     reader = read(case)
     values = hparams(reader, networks(reader, heads=recorded_heads(case)))
-    config = make_config("m", "d", {**values, "uniform_generator": values["electra_objective"] and not has_generator(reader)})
+    values["uniform_generator"] = values["electra_objective"] and not has_generator(reader)
+    config = make_config("m", "d", values)
     variables = PretrainingModel(config, Specials(1, 2, 3)).variables
     for name, variable in variables.items():
         assert name in reader or name.startswith(MAIN_HEAD)
@@ -143,7 +147,8 @@ def test_checkpoint_export_is_read_by_name(case, tmp_path):
     ours, theirs = tf.train.load_checkpoint(str(tmp_path / "out")), tf.train.load_checkpoint(str(case.parent))
     assert ours.get_variable_to_shape_map() == {row["name"]: row["shape"] for row in recorded}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {row["name"]: tf.compat.v1.get_variable(row["name"], row["shape"], row["dtype"]) for row in recorded}
+        rows = ((row["name"], row["shape"], row["dtype"]) for row in recorded)
+        variables = {name: tf.compat.v1.get_variable(name, shape, dtype) for name, shape, dtype in rows}
         saver = tf.compat.v1.train.Saver(variables)
         saver.restore(session, tf.train.latest_checkpoint(str(tmp_path / "out")))
         for name, value in session.run(variables).items():
