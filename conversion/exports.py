@@ -58,7 +58,8 @@ def write_project(folder: str, source: Source, whole: bool) -> None:
 
 def _write_checkpoint(folder: str, tensors: Tensors) -> None:
     with tf.device("CPU:0"):
-        values = {name: tf.convert_to_tensor(tensors[name]) for name in tensors.shapes}
+        # identity: a tensor made from an array holds on to memory of both
+        values = {name: tf.identity(tf.convert_to_tensor(tensors[name])) for name in tensors.shapes}
         if tensors.step and STEP not in values:
             values[STEP] = tf.constant(tensors.step, tf.int64)
     checkpoints.write(os.path.join(folder, f"{checkpoints.PREFIX}-{tensors.step}"), values)

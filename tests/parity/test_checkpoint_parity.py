@@ -125,10 +125,6 @@ def test_checkpoint_to_hugging_face_and_back(case, tmp_path):
 @CHECKPOINTS
 def test_checkpoint_as_hparams(case):
     """The hparams that are named make networks of exactly these shapes."""
-    from configure_pretraining import make_config
-    from pretrain.masking import Specials
-    from pretrain.pretraining_model import PretrainingModel
-
     reader = read(case)
     values = hparams(reader, networks(reader, heads=recorded_heads(case)))
     values["uniform_generator"] = values["electra_objective"] and not has_generator(reader)
