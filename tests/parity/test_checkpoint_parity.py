@@ -1,7 +1,11 @@
 """Every recorded checkpoint loads with the expected report, and travels through all formats without losing a bit."""
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,8 +18,11 @@ from model.modeling import named_variables
 from model.optimization import AdamWeightDecay
 from model.parts import MAIN_HEAD, generator_of, has_generator
 from model.readers import STEP, View, has, is_weight, kept, under
+from model.tokenization import load_vocab
 from pretrain.masking import Specials
 from pretrain.pretraining_model import PretrainingModel
+from tests import training_runs
+from tests.builders import wait_for
 from tests.conversions import convert, converted, network_layers, outputs, read, same, weights
 
 FORWARD = {"atol": 1e-5, "rtol": 1e-4}
@@ -172,3 +179,54 @@ def test_checkpoint_of_a_finetuned_model(case):
                 answer[:, 0] = 1
                 start = ours[f"{task}/dense"][..., 0] + 1000.0 * (answer - 1)
                 np.testing.assert_allclose(start, arrays[name], **FORWARD)
+
+
+@pytest.mark.golden_cases("model*/released_style*/checkpoint")
+def test_checkpoint_is_continued(golden, case, tmp_path):
+    """As people do with published weights: copied to the model folder, trained on, killed, resumed to the same bits."""
+    recorded = json.loads((case.parent.parent / "pretrain_ckpt" / "hparams.json").read_text())["hparams"]
+    reader, variables = read(case.parent), recorded_variables(case)
+    vocab = next(path for path in golden.glob("vocab_*.txt") if len(load_vocab(str(path))) == recorded["vocab_size"])
+    hparams_ = recorded | {
+        "vocab_file": str(vocab),
+        "pretrain_tfrecords": str(case.parent.parent / "pretrain_tfrecords" / "*"),
+        "num_train_steps": reader.step + 20,
+        "save_checkpoints_steps": 4,
+        "log_every_steps": 1,
+        "use_tensorboard": False,
+    }
+    for model in ("whole", "killed"):
+        shutil.copytree(case.parent, tmp_path / "models" / model)
+    result = run_here(tmp_path, "whole", hparams_)
+    restored = [name for name in variables if is_weight(name)]
+    assert f"restored {len(restored)} variables from {tmp_path}/models/whole/model.ckpt-{reader.step}" in result
+    assert ("fresh, not in the checkpoint: discriminator_predictions/* (4)" in result) != has(reader, MAIN_HEAD)
+    slots = 2 * (len(restored) + (0 if has(reader, MAIN_HEAD) else 4))
+    assert f"{slots} optimizer slots are not in the checkpoint and start at zero" in result
+    assert f"training from step {reader.step} to {reader.step + 20}" in result
+
+    process = subprocess.Popen(
+        [sys.executable, *command(tmp_path, "killed", hparams_ | {"iterations_per_loop": 1})],
+        cwd=training_runs.ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    saved = tmp_path / "models" / "killed"
+    wait_for(lambda: process.poll() is not None or len(checkpoints.whole_checkpoints(str(saved))) > 2, 120)
+    process.kill()
+    process.wait()
+    steps = checkpoints.whole_checkpoints(str(saved))
+    assert reader.step < steps[-1] < reader.step + 20
+    assert f"training from step {steps[-1]}" in run_here(tmp_path, "killed", hparams_)
+    assert same(*(training_runs.read_checkpoint(tmp_path, model, reader.step + 20) for model in ("whole", "killed")))
+
+
+def command(data: Path, model: str, values: dict) -> list[str]:
+    return ["run_pretraining.py", "--data-dir", str(data), "--model-name", model, "--hparams", json.dumps(values)]
+
+
+def run_here(data: Path, model: str, values: dict) -> str:
+    with mock.patch.object(training_runs, "pretraining_command", lambda *_: command(data, model, values)):
+        result = training_runs.pretrain_here(data, model)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
