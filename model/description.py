@@ -39,7 +39,7 @@ def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
         if os.path.exists(path := os.path.join(folder, name)):
             found = read_json(path)
             break
-    else:
+    if not isinstance(found, dict) or not found:
         return {}
     if name == NETWORKS:
         found = found.get(network) or {}
@@ -164,7 +164,7 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
     own = any(name.startswith(STATE) for name in reader.shapes) or all(
         os.path.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS)
     )
-    told = heads or "num_attention_heads" in fields_beside(reader)
+    told = heads or found["discriminator"] is None or "num_attention_heads" in fields_beside(reader)
     return {
         "path": reader.prefix,
         "format": "project" if own and reader.kind == "tf1" else reader.kind,
@@ -172,7 +172,7 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
         "parameters": sum(int(np.prod(reader.shapes[name])) for name in weights),
         "variables": len(weights),
         **found,
-        "attention_heads_from": "beside the checkpoint" if told else "assumed: hidden size / 64, no shape tells",
+        "attention_heads_from": "known" if told else "assumed: hidden size / 64, no shape tells",
         "generator_kind": _generator_kind(reader),
         "heads": [head for head in (MAIN_HEAD, GENERATOR_HEAD, "cloze_predictions") if has(reader, head)],
         "tasks": {task: _task(reader, task) for task in tasks(reader.shapes)},
