@@ -81,10 +81,13 @@ class MetricsLog:
 
 
 class StopSignals:
-    """Turns SIGTERM and SIGINT into a wish to stop after the current step; a second SIGINT interrupts at once."""
+    """Notes SIGTERM and SIGINT in a `with` block; a second SIGINT interrupts at once.
 
-    def __init__(self, step: TrainStep):
-        self.step, self.received = step, None
+    A handler runs between any two lines of Python, so it does nothing but take the note.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
 
     def __enter__(self) -> "StopSignals":
         self.before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -96,8 +99,6 @@ class StopSignals:
 
     def _handle(self, number, frame):
         self.received = number
-        self.step.stop.assign(1.0)
-        say(f"\n{signal.Signals(number).name} received: the step ends, a checkpoint is saved")
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, self.before[signal.SIGINT])
 
@@ -128,11 +129,11 @@ class TrainingLoop:
           UserError: too many non-finite steps in a row, or a checkpoint that cannot be written.
         """
         try:
-            with StopSignals(self.step) as signals:
-                stopped = self._loop(iterator)
-            self._save()
-            if self.saver:
-                self.saver.wait()
+            with StopSignals() as signals:
+                stopped = self._loop(iterator, signals)
+                self._save()
+                if self.saver:
+                    self.saver.wait()
         finally:
             if self.saver:
                 self.saver.close()
@@ -144,10 +145,13 @@ class TrainingLoop:
         )
         return INTERRUPTED if signals.received == signal.SIGINT else 0
 
-    def _loop(self, iterator) -> bool:
+    def _loop(self, iterator, signals: StopSignals) -> bool:
         settings, window, chunk, progress = self.settings, Window(), 1, None
         stopped = False
         while self.now < settings.steps and not stopped:
+            if signals.received:
+                say(f"\n{signal.Signals(signals.received).name} received: a step ends, then a checkpoint is saved")
+                self.step.stop.assign(1.0)  # with several workers all of them hear of it in the same step
             count = min(chunk, *(every - self.now % every for every in self._intervals()), settings.steps - self.now)
             start = time.monotonic()
             done, stop, sums = self.step.run(iterator, tf.constant(count))
