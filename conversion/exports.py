@@ -62,7 +62,11 @@ def _write_checkpoint(folder: str, tensors: Tensors) -> None:
         values = {name: tf.identity(tf.convert_to_tensor(tensors[name])) for name in tensors.shapes}
         if tensors.step and STEP not in values:
             values[STEP] = tf.constant(tensors.step, tf.int64)
-    checkpoints.write(os.path.join(folder, f"{checkpoints.PREFIX}-{tensors.step}"), values)
+    try:
+        checkpoints.write(os.path.join(folder, f"{checkpoints.PREFIX}-{tensors.step}"), values)
+    except tf.errors.OpError as error:
+        raise UserError(f"cannot write the checkpoint: {str(error).splitlines()[0]}; free some space or check the "
+                        "rights, then run the same command again") from error  # fmt: skip
     checkpoints.write_state(folder, [tensors.step])
 
 

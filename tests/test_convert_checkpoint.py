@@ -427,6 +427,29 @@ def test_models_that_electra_cannot_be(what, tmp_path):
     assert message in fails(tmp_path, "--from", folder)
 
 
+def test_heads_of_ones_own_tasks(tmp_path):
+    """What shapes do not tell is asked for."""
+    head = {"dense/kernel": np.ones((32, 3), np.float32), "dense/bias": np.arange(3, dtype=np.float32)}
+    tensors = {name: value for name, value in tensors_of().items() if name.startswith("electra/")}
+    tensors |= {f"task_specific/{task}/{name}": value for task in ("mine", "other") for name, value in head.items()}
+    source = write(tmp_path / "tf1", tensors)
+    out = ("--from", source, "--format", "huggingface", "--to")
+    for flags, message in (
+        ([], "name one of the checkpoint's tasks with --task: mine, other"),
+        (["--task", "third"], "name one of the checkpoint's tasks"),
+        (["--task", "mine"], "pass --kind classification, regression, tagging or qa"),
+        (["--task", "mine", "--kind", "qa"], "joint_prediction"),
+    ):
+        result = convert(*out, tmp_path / "no", *flags)
+        assert result.returncode == 2 and message in result.stderr and files(tmp_path) == ["tf1"]
+    for kind, name in (("tagging", "TokenClassification"), ("classification", "SequenceClassification")):
+        folder = converted(source, tmp_path / kind, "huggingface", "--task", "mine", "--kind", kind)
+        config = json.loads((folder / "config.json").read_text())
+        assert config["architectures"] == [f"ElectraFor{name}"] and len(config["id2label"]) == 3
+        back = weights(converted(folder, tmp_path / f"{kind} back", "tf1"))
+        assert same(back, {name: value for name, value in tensors.items() if "/other/" not in name})
+
+
 def test_a_bert_that_cannot_be_a_generator(tmp_path):
     folder, _ = bert_folder(tmp_path / "bert")
     message = fails(tmp_path, "--from", folder, "--part", "generator")

@@ -151,7 +151,8 @@ def test_checkpoint_export_is_read_by_name(case, tmp_path):
     assert ours.get_variable_to_shape_map() == {row["name"]: row["shape"] for row in recorded}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         rows = ((row["name"], row["shape"], row["dtype"]) for row in recorded)
-        variables = {name: tf.compat.v1.get_variable(name, shape, dtype) for name, shape, dtype in rows}
+        zeros = tf.compat.v1.zeros_initializer()
+        variables = {name: tf.compat.v1.get_variable(name, shape, dtype, zeros) for name, shape, dtype in rows}
         saver = tf.compat.v1.train.Saver(variables)
         saver.restore(session, tf.train.latest_checkpoint(str(tmp_path / "out")))
         for name, value in session.run(variables).items():
