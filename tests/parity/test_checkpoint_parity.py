@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from configure_pretraining import make_config
 from model import checkpoints
+from model.checkpoint_files import step_in_name
 from model.description import hparams, networks, sizes_of
 from model.modeling import named_variables
 from model.optimization import AdamWeightDecay
@@ -216,9 +217,9 @@ def test_checkpoint_is_continued(golden, case, tmp_path):
     wait_for(lambda: process.poll() is not None or len(checkpoints.whole_checkpoints(str(saved))) > 2, 120)
     process.kill()
     process.wait()
-    steps = checkpoints.whole_checkpoints(str(saved))
-    assert reader.step < steps[-1] < reader.step + 20
-    assert f"training from step {steps[-1]}" in run_here(tmp_path, "killed", hparams_)
+    stopped = step_in_name(checkpoints.find(str(saved)))
+    assert reader.step < stopped < reader.step + 20
+    assert f"training from step {stopped} to" in run_here(tmp_path, "killed", hparams_)
     assert same(*(training_runs.read_checkpoint(tmp_path, model, reader.step + 20) for model in ("whole", "killed")))
 
 
