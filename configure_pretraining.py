@@ -105,7 +105,8 @@ class PretrainingConfig:
     eval_batch_size: int = 128                 # global
     seed: int = 42                             # of fresh weights, data order, masking, sampling, dropout
     released_quirks: bool = False              # the released code's numeric faults (masks drawn with replacement)
-    init_checkpoint: str | None = None         # start from these weights, with fresh step and optimizer
+    init_checkpoint: str | None = None         # start from these weights, with fresh step and optimizer; any format
+    init_generator_checkpoint: str | None = None  # the generator's weights from there
 
     # ---- how, where and how often ----------------------------------------------------------------------------------
     num_eval_steps: int | None = 100           # batches of an evaluation; null: the whole set
@@ -247,6 +248,10 @@ def _check_choices(config: PretrainingConfig) -> None:
                         "use electra_objective true or false")
     if config.uniform_generator and not config.electra_objective:
         raise UserError("uniform_generator needs electra_objective")
+    if config.init_generator_checkpoint and (config.uniform_generator or not config.untied_generator
+                                             or not config.electra_objective):
+        raise UserError("init_generator_checkpoint needs a generator with weights of its own (electra_objective and "
+                        "untied_generator true, uniform_generator false); init_checkpoint sets the main network")
     if not config.untied_generator and config.untied_generator_embeddings:
         raise UserError("untied_generator false shares all weights, untied_generator_embeddings true does not; "
                         "choose one")

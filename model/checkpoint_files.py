@@ -8,25 +8,35 @@ from util.files import write_text
 
 PREFIX = "model.ckpt"
 SAVING = ".saving"  # the folder of half-written checkpoints
+SAFETENSORS, SAFETENSORS_INDEX = "model.safetensors", "model.safetensors.index.json"  # of Hugging Face folders
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 def find(path: str) -> str | None:
-    """The prefix of the checkpoint at a path; None where a folder holds none.
+    """The prefix of the checkpoint at a path, or its file of weights (Hugging Face); None where a folder holds none.
 
     Args:
       path: a folder (its `checkpoint` file says which is the latest), a prefix (`.../model.ckpt-1000`) or one of a
         checkpoint's files.
 
     Raises:
-      UserError: the path or a file of the checkpoint is missing, or a folder does not tell which of several it is.
+      UserError: the path or a file of the checkpoint is missing, a folder does not tell which of several it is, or
+        the weights are pickled.
     """
     if os.path.isdir(path):
-        return _latest(path)
+        return _latest(path) or _huggingface(path)
+    if os.path.isfile(path) and path.endswith(_PICKLES):
+        raise _pickled(path)
+    if os.path.isfile(path) and path.endswith((".safetensors", SAFETENSORS_INDEX)):
+        index = os.path.join(os.path.dirname(path), SAFETENSORS_INDEX)
+        return index if "-of-" in os.path.basename(path) and os.path.exists(index) else path
+    if os.path.basename(path) == "checkpoint" and os.path.isfile(path):
+        return find(os.path.dirname(path) or ".")
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if not os.path.exists(prefix + ".index"):
         raise UserError(
-            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file, or a prefix such as "
-            f"{os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
+            f"there is no checkpoint {path}: expected a folder with a `checkpoint` file or {SAFETENSORS}, or a prefix "
+            f"such as {os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
         )
     return prefix
 
@@ -55,6 +65,38 @@ def _latest(folder: str) -> str | None:
             f'to take; write one with the line model_checkpoint_path: "{others[-1]}"'
         )
     return os.path.join(folder, others[0]) if others else None
+
+
+def _huggingface(folder: str) -> str | None:
+    """The weights of a Hugging Face folder."""
+    for name in (SAFETENSORS, SAFETENSORS_INDEX):
+        if os.path.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("pytorch_model") and name.endswith(_PICKLES):
+            raise _pickled(os.path.join(folder, name))
+    return None
+
+
+def _pickled(path: str) -> UserError:
+    return UserError(
+        f"{path} holds pickled weights, which can run code when they are opened; they are not read here. Where you "
+        "trust the file, save it anew as safetensors with PyTorch and transformers: "
+        'AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER), with the class that config.json names under '
+        '"architectures"'
+    )
+
+
+def missing_shards(prefix: str) -> list[str]:
+    """The data files of a checkpoint that are not there, as far as the names of the others tell."""
+    folder, name = os.path.split(prefix)
+    shards = [re.fullmatch(re.escape(name) + r"\.data-\d+-of-(\d+)", other) for other in os.listdir(folder or ".")]
+    counts = {int(match[1]) for match in shards if match}
+    if len(counts) != 1:
+        return [] if counts else [f"{prefix}.data-00000-of-00001"]
+    count = counts.pop()
+    paths = (f"{prefix}.data-{i:05d}-of-{count:05d}" for i in range(count))
+    return [path for path in paths if not os.path.exists(path)]
 
 
 def whole_checkpoints(folder: str) -> list[int]:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
-from model.checkpoint_files import PREFIX, SAVING, find, whole_checkpoints, write_state
+from model.checkpoint_files import PREFIX, SAVING, find, missing_shards, whole_checkpoints, write_state
+from model.huggingface import HuggingFaceReader
+from model.readers import STATE, STEP, Tensors, is_weight, not_finite
 from util.errors import UserError
 
-__all__ = ["PREFIX", "SAVING", "Reader", "find", "restore", "whole_checkpoints", "write", "write_state"]
+__all__ = ["PREFIX", "SAVING", "STATE", "STEP", "Reader", "Report", "find", "open_reader", "restore",
+           "whole_checkpoints", "write", "write_state"]  # fmt: skip
 
-SLOTS = ("adam_m", "adam_v")
-STEP = "global_step"
-STATE = "training/"
+POSITIONS = "position_embeddings"
 _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None, hparam)
     ("word_embeddings", 0, "vocab_size"),
     ("output_bias", 0, "vocab_size"),
@@ -34,10 +35,17 @@ _SHAPE_HPARAMS = (  # which hparam sets a shape: (part of the name, axis or None
 
 
 class Reader:
-    """The tensors of a checkpoint by name, read when they are asked for."""
+    """The tensors of a TensorFlow checkpoint, as `model.readers.Tensors`."""
+
+    kind = "tf1"
 
     def __init__(self, prefix: str):
-        self.prefix = prefix
+        self.prefix, self.left_out = prefix, []
+        if missing := missing_shards(prefix):
+            raise UserError(
+                f"the checkpoint {prefix} lacks {', '.join(missing)}; copy all of its files, or remove them to take "
+                "the checkpoint before it"
+            )
         try:
             self._reader = tf.train.load_checkpoint(prefix)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
@@ -63,6 +71,11 @@ class Reader:
         return int(self[STEP]) if STEP in self else 0
 
 
+def open_reader(path: str) -> Tensors:
+    """The tensors of the checkpoint at a path that `find` gave, whatever its format."""
+    return HuggingFaceReader(path) if path.endswith((".safetensors", ".index.json")) else Reader(path)
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -77,12 +90,15 @@ class Report:
     fresh: list[str] = field(default_factory=list)  # of the model, not in the checkpoint
     unused: list[str] = field(default_factory=list)  # in the checkpoint, not of the model
     zero_slots: list[str] = field(default_factory=list)  # slots that the checkpoint lacks: they start at zero
+    grown: list[str] = field(default_factory=list)  # tables whose last rows the checkpoint lacks, and which
 
     def lines(self) -> list[str]:
         """One clear line a kind."""
         lines = [f"restored {len(self.restored)} variables from {self.prefix} (step {self.step})"]
         if self.fresh:
             lines.append(f"fresh, not in the checkpoint: {_grouped(self.fresh)}")
+        if self.grown:
+            lines.append(f"fresh, beyond the checkpoint's rows: {', '.join(self.grown)}")
         if self.zero_slots:
             lines.append(f"{len(self.zero_slots)} optimizer slots are not in the checkpoint and start at zero")
         if self.unused:
@@ -99,7 +115,7 @@ def _grouped(names: list[str]) -> str:
 
 
 def restore(
-    prefix: str,
+    source: str | Tensors,
     variables: dict[str, tf.Variable],
     slots: dict[str, tf.Variable] | None = None,
     state: dict[str, tf.Variable] | None = None,
@@ -107,28 +123,33 @@ def restore(
     """Reads a checkpoint into variables by name.
 
     Args:
-      prefix: of the checkpoint.
-      variables: the model's, by released name. What the checkpoint lacks stays fresh.
+      source: the checkpoint: what `find` gave, or its tensors.
+      variables: the model's, by released name. What the checkpoint lacks stays fresh, also the last rows of a longer
+        position table.
       slots: the optimizer's by name; those the checkpoint lacks become zero. None: the slots are not wanted.
       state: the training's own variables by name (`global_step`, `training/...`); missing ones stay as they are.
 
     Raises:
-      UserError: unreadable, another shape (the hparam to change is named), or none of the variables in it.
+      UserError: unreadable, another shape (the hparam to change is named), none of the variables in it, or values
+        that are not finite.
     """
-    reader = Reader(prefix)
-    report = Report(prefix, reader.step)
+    reader = open_reader(source) if isinstance(source, str) else source
+    report = Report(reader.prefix, reader.step)
     for name in variables:
         (report.restored if name in reader else report.fresh).append(name)
     if not report.restored:
         raise UserError(
-            f"the checkpoint {prefix} holds none of the model's variables; it has " + _grouped(sorted(reader.shapes))
+            f"the checkpoint {reader.prefix} holds none of the model's variables; it has "
+            + _grouped(sorted(reader.shapes))
         )
     _check_shapes({name: variables[name] for name in report.restored}, reader)
+    check_finite(reader, report.restored)
     for name in report.restored:
-        variables[name].assign(reader[name])
+        if assign(variables[name], reader[name]):
+            report.grown.append(f"{name}[{reader.shapes[name][0]}:]")
     for name, slot in (slots or {}).items():
         if name in reader:
-            slot.assign(reader[name])
+            assign(slot, reader[name])
         else:
             slot.assign(tf.zeros_like(slot))
             report.zero_slots.append(name)
@@ -136,19 +157,41 @@ def restore(
         if name in reader:
             variable.assign(tf.cast(reader[name], variable.dtype))
     report.unused = sorted(
-        name
-        for name in reader.shapes
-        if name not in variables and name != STEP and not name.startswith(STATE) and name.split("/")[-1] not in SLOTS
+        [name for name in reader.shapes if name not in variables and is_weight(name)] + reader.left_out
     )
     return report
 
 
-def _check_shapes(variables: dict[str, tf.Variable], reader: Reader) -> None:
-    """Names the hparams that make the shapes another, each with the first variable that shows it."""
+def assign(variable: tf.Variable, value: np.ndarray) -> bool:
+    """Assigns a value, the first rows of a longer table alone; says whether rows remain as they were."""
+    if variable.shape.as_list() == list(value.shape):
+        variable.assign(value)
+        return False
+    rows = variable.read_value().numpy()
+    rows[: len(value)] = value
+    variable.assign(rows)
+    return True
+
+
+def check_finite(reader: Tensors, names: list[str]) -> None:
+    """Raises a `UserError` where some tensors hold NaN or infinite values."""
+    if bad := not_finite(reader, names):
+        raise UserError(
+            f"the checkpoint {reader.prefix} holds NaN or infinite values in {len(bad)} variables, {bad[0]} first; "
+            "take an earlier checkpoint, or copy it again"
+        )
+
+
+def _check_shapes(variables: dict[str, tf.Variable], reader: Tensors) -> None:
+    """Names the hparams that make the shapes another, each with the first variable that shows it.
+
+    A position table may be longer than the checkpoint's.
+    """
     wrong: dict[str, str] = {}
     for name, variable in variables.items():
         here, there = variable.shape.as_list(), reader.shapes[name]
-        if here != there:
+        grown = name.endswith(POSITIONS) and here[1:] == there[1:] and here[0] > there[0]
+        if here != there and not grown:
             wrong.setdefault(_hparam_of(name, here, there), f"{name} has shape {there} there and {here} here")
     if wrong:
         raise UserError(

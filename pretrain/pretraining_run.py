@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig, validate
-from model import checkpoints
+from model import checkpoints, parts
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import Vocabulary
 from pretrain import model_folder
@@ -40,7 +40,7 @@ class PretrainingRun:
         start: model_folder.Start,
     ):
         self.config, self.vocab, self.shards, self.held_out = config, vocab, shards, held_out or shards
-        self.checkpoint, self.resumed = start
+        self.checkpoint, self.resumed, self.generator_checkpoint = start
         heading("devices")
         self.devices = open_devices(config)
         self._check_batches()
@@ -106,12 +106,12 @@ class PretrainingRun:
 
     def _adopt_positions(self) -> None:
         """The checkpoint's position table sets max_position_embeddings where that is not passed."""
-        config = self.config
-        if self.checkpoint and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
-            shapes = checkpoints.Reader(self.checkpoint).shapes
+        config, source = self.config, self.checkpoint or self.generator_checkpoint
+        if source and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
+            shapes = checkpoints.open_reader(source).shapes
             rows = shapes.get("electra/embeddings/position_embeddings", [512])[0]
             if rows != config.discriminator_config().max_position_embeddings:
-                say(f"note: max_position_embeddings is {rows}, as in {self.checkpoint}")
+                say(f"note: max_position_embeddings is {rows}, as in {source}")
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)
 
@@ -143,15 +143,33 @@ class PretrainingRun:
         )
 
     def _restore(self) -> int:
-        if not self.checkpoint:
-            return 0
-        slots, state = None, None
+        if self.checkpoint or self.generator_checkpoint:
+            heading("checkpoint")
+        slots, state, step = None, None, 0
         if self.resumed and self.config.do_train:
             slots, state = self.step.optimizer.slots, self.step.state
-        report = checkpoints.restore(self.checkpoint, self.step.task.variables, slots, state)
-        heading("checkpoint")
-        say("\n".join(report.lines()))
-        return report.step if self.resumed else 0
+        if self.checkpoint:
+            report = checkpoints.restore(self.checkpoint, self._mine(), slots, state)
+            say("\n".join(report.lines()))
+            step = report.step if self.resumed else 0
+        if self.generator_checkpoint:
+            say("\n".join(self._restore_generator().lines()))
+        return step
+
+    def _mine(self) -> dict[str, tf.Variable]:
+        """The variables that the first checkpoint is for: not the generator's, where that has one of its own."""
+        own = self.generator_checkpoint is not None
+        return {name: v for name, v in self.step.task.variables.items() if not (own and name.startswith("generator"))}
+
+    def _restore_generator(self) -> checkpoints.Report:
+        """init_generator_checkpoint: the generator's variables, and shared embeddings that nothing else sets."""
+        variables = self.step.task.variables
+        untied = self.config.untied_generator_embeddings
+        wanted = ("generator",) if self.checkpoint or untied else ("generator", "electra/embeddings/")
+        reader = parts.generator_of(
+            checkpoints.open_reader(self.generator_checkpoint), tables="generator" if untied else "electra"
+        )
+        return checkpoints.restore(reader, {n: v for n, v in variables.items() if n.startswith(wanted)})
 
     def _reader(self, shards: ShardList, batch_size: int):
         return BatchReader(shards, self.config, batch_size, self.devices.replicas, self.devices.mine)

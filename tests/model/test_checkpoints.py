@@ -52,7 +52,7 @@ def test_tensorflow_1_reads_it_by_name(tmp_path):
     expected = {name: variable.numpy() for name, variable in variables.items()}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         name, shape = next(iter(NAMES.items()))
-        restored = tf.compat.v1.get_variable(name, shape)
+        restored = tf.compat.v1.get_variable(name, shape, initializer=tf.compat.v1.zeros_initializer())
         tf.compat.v1.train.Saver([restored]).restore(session, prefix)
         assert (session.run(restored) == expected[name]).all()
 
