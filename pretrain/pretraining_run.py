@@ -127,8 +127,6 @@ class PretrainingRun:
             f"{count_text(tokens)} tokens and {flops_per_step(config):.3g} FLOPs a step; "
             f"{self.shards.total} examples, an epoch is {self.shards.total / config.train_batch_size:.1f} steps"
         )
-        if not config.use_xla and not tf.config.list_physical_devices("GPU") and config.precision == "float32":
-            say("note: with use_xla true a step is faster on a CPU, the first one takes longer")
         return TrainStep(
             model,
             optimizer,
