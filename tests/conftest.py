@@ -1,6 +1,7 @@
 """What all tests share: where the reference values are."""
 
 import contextlib
+import signal
 import socket
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def golden(pytestconfig) -> Path:
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs start; tests send it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers",
         "golden_cases(glob, ...): runs the test once for each path below the golden folder that a glob matches, "
