@@ -46,6 +46,11 @@ def check_args(args: argparse.Namespace) -> None:
             raise UserError(f"{flag} {value} is too small: expected {least} or more")
     if os.path.isdir(args.output_file):
         raise UserError(f"--output-file {args.output_file} is a folder: expected the name of a file")
+    folder = os.path.dirname(os.path.abspath(args.output_file))
+    while not os.path.exists(folder):  # it is made when the vocabulary is written
+        folder = os.path.dirname(folder)
+    if not os.path.basename(args.output_file) or not os.path.isdir(folder):
+        raise UserError(f'--output-file "{args.output_file}": expected the name of a file, below folders')
     if os.path.exists(args.output_file) and not args.overwrite:
         raise UserError(f"--output-file {args.output_file} exists: name another, or replace it with --overwrite")
 

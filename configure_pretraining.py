@@ -215,6 +215,7 @@ _AT_LEAST = {
     "logical_cpus": 0, "vocab_size": 6, "max_seq_length": 5, "seed": 0, "num_eval_steps": 1, "embedding_size": 1,
     "keep_checkpoint_max": 0, "learning_rate": 0, "weight_decay_rate": 0, "lr_decay_power": 0, "gen_weight": 0,
     "disc_weight": 0, "num_tpu_cores": 1}
+LARGEST = 2**31 - 1
 _POSITIVE = ("temperature", "generator_layers", "generator_hidden_size")
 
 
@@ -222,6 +223,8 @@ def _check_numbers(config: PretrainingConfig) -> None:
     for name, value in dataclasses.asdict(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f'hparam "{name}" must be finite; got {value}')
+        if isinstance(value, int) and value > LARGEST:
+            raise UserError(f'hparam "{name}" must be at most {LARGEST}; got {value}')
     for name, least in _AT_LEAST.items():
         value = getattr(config, name)
         if value is not None and not value >= least:
@@ -237,6 +240,9 @@ def _check_numbers(config: PretrainingConfig) -> None:
 
 
 def _check_choices(config: PretrainingConfig) -> None:
+    if config.model_name in ("", ".", "..") or os.path.basename(config.model_name) != config.model_name:
+        raise UserError(f'--model-name must be the name of one folder below {config.data_dir}/models, without "/"; got '
+                        f'"{config.model_name}"')
     if config.do_train == config.do_eval:
         raise UserError("exactly one of do_train and do_eval must be true; got "
                         f"do_train {config.do_train}, do_eval {config.do_eval}")

@@ -66,10 +66,12 @@ def main() -> int:
     # ---- the run ----
     with FolderLock(config.model_dir) if config.do_train and chief else nullcontext():
         if config.do_train:
-            model_folder.check(config, vocab)
+            model_folder.check(config, vocab, shards)
             if model_folder.finished(config):
                 return 0
         start = model_folder.find_start(config)
+        if config.do_eval and not held_out:
+            say("note: eval_tfrecords is not set, so the training examples are evaluated: " + config.pretrain_tfrecords)
         heading("hparams in force")
         say("\n".join(f"{name} {value}" for name, value in config.in_force().items()))
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 from model.tokenization import FullTokenizer, Vocabulary, load_vocab
-from pretrain.example_building import LEAST_SEQ_LENGTH, Counts, ExampleWriter
+from pretrain.example_building import LEAST_SEQ_LENGTH, LONGEST_SEQ_LENGTH, Counts, ExampleWriter
 from pretrain.manifest import MANIFEST_NAME, read_manifest, write_manifest
 from util.errors import UserError
 from util.log import count_text, say, seconds_text, table
@@ -139,6 +139,10 @@ def build(settings: BuildSettings) -> int:
 def _check_settings(settings: BuildSettings) -> None:
     if settings.max_seq_length < LEAST_SEQ_LENGTH:
         raise UserError(f"--max-seq-length {settings.max_seq_length} is too short: expected {LEAST_SEQ_LENGTH} or more")
+    if settings.max_seq_length > LONGEST_SEQ_LENGTH:
+        raise UserError(
+            f"--max-seq-length {settings.max_seq_length} is too long: expected {LONGEST_SEQ_LENGTH} or less"
+        )
     if settings.num_processes < 1:
         raise UserError(f"--num-processes {settings.num_processes}: expected 1 or more")
     if settings.num_out_files < settings.num_processes:

@@ -14,6 +14,7 @@ from model.tokenization import CLS, SEP, UNK, FullTokenizer
 from util.tfrecords import record_bytes
 
 LEAST_SEQ_LENGTH = 5  # the shortest random target
+LONGEST_SEQ_LENGTH = 16_384  # attention needs memory with the square of it
 LONGEST_SENTENCE = 200_000  # tokens that are held of one line; beyond 100,000 no decision depends on them
 
 

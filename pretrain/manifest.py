@@ -32,7 +32,7 @@ def read_manifest(folder: str) -> dict[str, Any] | None:
     for name, kind in _TYPES.items():
         if type(manifest.get(name)) is not kind:
             raise UserError(f"the manifest {path} is malformed: expected {name!r} of type {kind.__name__}")
-    if not all(type(records) is int for records in manifest["shards"].values()):
+    if not all(type(records) is int and records >= 0 for records in manifest["shards"].values()):
         raise UserError(f"the manifest {path} is malformed: expected the number of records of each of the shards")
     return manifest
 

@@ -136,7 +136,7 @@ def _check_heads(checkpoint: str, ours: TransformerConfig, network: str = "discr
         )
 
 
-def check(config: PretrainingConfig, vocab: Vocabulary) -> None:
+def check(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> None:
     """Whether this run may train in the folder, compared with what lies there; changes nothing.
 
     The position table of an earlier run sets `max_position_embeddings` where that is not passed.
@@ -153,7 +153,7 @@ def check(config: PretrainingConfig, vocab: Vocabulary) -> None:
     elif has_run(folder):
         rows = read_json(os.path.join(folder, NETWORKS))["discriminator"]["max_position_embeddings"]
         config.model_hparam_overrides = {"max_position_embeddings": rows, **config.model_hparam_overrides}
-        check_resumed(config, vocab)
+        check_resumed(config, vocab, shards)
     elif find(folder):
         _check_foreign(folder, vocab)
 
@@ -241,7 +241,7 @@ def check_steps(config: PretrainingConfig, step: int) -> None:
     )
 
 
-def check_resumed(config: PretrainingConfig, vocab: Vocabulary) -> None:
+def check_resumed(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> None:
     """Compares the hparams with those of the folder's run: errors for its shape, messages for the rest."""
     folder = config.model_dir
     before, now = read_json(os.path.join(folder, HPARAMS)), config.in_force()
@@ -255,7 +255,8 @@ def check_resumed(config: PretrainingConfig, vocab: Vocabulary) -> None:
             + "\nPass the same hparams, choose another --model-name, or set "
             "overwrite true to train anew"
         )
-    vocab_before = read_json(os.path.join(folder, DATA)).get("vocab_sha256")
+    data_before, data_now = read_json(os.path.join(folder, DATA)), shards.description()
+    vocab_before = data_before.get("vocab_sha256")
     if vocab_before != vocab.sha256:
         raise UserError(
             f"the model folder {folder} was trained with another vocabulary ({folder}/vocab.txt) than "
@@ -266,6 +267,12 @@ def check_resumed(config: PretrainingConfig, vocab: Vocabulary) -> None:
     others = [name for name in changed if name not in DATA_ORDER and name != "max_predictions_per_seq"]
     if order:
         say("note: the order of the data differs from here on, changed: " + _changes(order, before, now))
+    if not order and data_before.get("files_sha256") != data_now["files_sha256"]:
+        say(
+            "note: the order of the data differs from here on: these are other shards than before ("
+            f"{data_before.get('shards')} with {data_before.get('examples')} examples then, {data_now['shards']} with "
+            f"{data_now['examples']} now)"
+        )
     if others:
         say("note: changed since the folder's last run: " + _changes(others, before, now))
 

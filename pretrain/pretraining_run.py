@@ -117,9 +117,15 @@ class PretrainingRun:
 
     def _build(self, specials):
         config = self.config
-        with self.devices.strategy.scope():
-            model = PretrainingModel(config, specials)
-            optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
+        try:
+            with self.devices.strategy.scope():
+                model = PretrainingModel(config, specials)
+                optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
+        except tf.errors.ResourceExhaustedError as error:
+            raise UserError(
+                f"the networks do not fit into memory ({error.message.splitlines()[0]}); choose a smaller model_size, "
+                "hidden_size or vocab_size"
+            ) from error
         heading("networks")
         say(table(*network_table(config, model.variables)))
         tokens = config.train_batch_size * config.max_seq_length

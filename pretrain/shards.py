@@ -6,6 +6,7 @@ order drawn for the window. Step s reads the examples s * batch to (s + 1) * bat
 """
 
 import bisect
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,11 +40,20 @@ class ShardList:
         """Number of examples."""
         return sum(self.counts)
 
+    def _fingerprint(self) -> str:
+        """A hash of the shards' names, sizes and numbers of records, in their order."""
+        lines = (
+            f"{os.path.basename(path)} {os.path.getsize(path)} {count}\n"
+            for path, count in zip(self.paths, self.counts)
+        )
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
     def description(self) -> dict:
         """What is noted beside a model that is trained on these shards."""
         return {
             "shards": len(self.paths),
             "examples": self.total,
+            "files_sha256": self._fingerprint(),
             "manifests": {folder: sha256_of(os.path.join(folder, MANIFEST_NAME)) for folder in self.manifests},
         }
 
@@ -67,6 +77,12 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
         if (manifest := read_manifest(folder)) is not None
     }
     shards = ShardList(paths, [], manifests, skip_corrupt)
+    for folder, manifest in manifests.items():
+        if missing := sorted(manifest["shards"].keys() - {os.path.basename(path) for path in paths}):
+            say(
+                f"note: {len(missing)} of the {len(manifest['shards'])} shards that the manifest in {folder} lists are "
+                f"not read, {missing[0]} among them"
+            )
     for path in paths:
         known = manifests.get(os.path.dirname(path), {}).get("shards", {}).get(os.path.basename(path))
         shards.counts.append(len(_open(path, shards)) if known is None else int(known))
@@ -192,16 +208,20 @@ class Window:
         member = bisect.bisect_right(self.starts, place) - 1
         index = self.members[member]
         if index not in self.open:
-            self.open[index] = _open(self.shards.paths[index], self.shards)
+            self.open[index] = self._opened(index)
         shard, record = self.open[index], place - self.starts[member]
         if record >= len(shard):
-            if shard.fault:
-                raise CorruptRecord(shard.fault)
+            raise CorruptRecord(shard.fault or f"{shard.path}: no record {record}")
+        return shard[record]
+
+    def _opened(self, index: int) -> Shard:
+        shard = _open(self.shards.paths[index], self.shards)
+        if not shard.fault and len(shard) != self.shards.counts[index]:
             raise UserError(
                 f"{shard.path} holds {len(shard)} records where its manifest says "
                 f"{self.shards.counts[index]}; build the data again or remove {MANIFEST_NAME}"
             )
-        return shard[record]
+        return shard
 
 
 class ExampleRow:

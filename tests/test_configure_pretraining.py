@@ -155,3 +155,15 @@ def test_in_force_is_json_and_makes_the_same_config():
 def test_values_that_cannot_be(hparams, message):
     with pytest.raises(UserError, match=message):
         config_of(hparams)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../evil"])
+def test_a_model_name_is_one_folder(name):
+    with pytest.raises(UserError, match="--model-name must be the name of one folder"):
+        validate(make_config(name, "d", {}))
+
+
+@pytest.mark.parametrize("name", ["train_batch_size", "seed", "num_train_steps"])
+def test_numbers_beyond_use(name):
+    with pytest.raises(UserError, match=f'"{name}" must be at most'):
+        validate(make_config("m", "d", {name: 10**20}))

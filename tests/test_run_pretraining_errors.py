@@ -268,7 +268,7 @@ def test_what_may_change(trained_folder, no_start, capsys, monkeypatch):
     config = run_pretraining.make_config(
         "m", str(data), {**HPARAMS, "num_train_steps": 30, "learning_rate": 2e-3, "train_batch_size": 16}
     )
-    model_folder.check(config, load_vocab(config.vocab_file))
+    model_folder.check(config, load_vocab(config.vocab_file), find_shards(config.pretrain_tfrecords))
     output = capsys.readouterr().out
     assert "the order of the data differs from here on, changed: train_batch_size 8 -> 16" in output
     assert "changed since the folder's last run: learning_rate 0.001 -> 0.002, num_train_steps 20 -> 30\n" in output
@@ -291,7 +291,7 @@ def test_starting_afresh_removes_a_runs_files_alone(trained_folder, asked):
     (folder / "results").mkdir()
     (folder / "results" / "unsup_results.txt").write_text("loss = 1")
     config = run_pretraining.make_config("m", str(data), {**HPARAMS, asked: True, "seed": 7})
-    model_folder.check(config, load_vocab(config.vocab_file))
+    model_folder.check(config, load_vocab(config.vocab_file), find_shards(config.pretrain_tfrecords))
     assert (folder / "model.ckpt-20.index").exists()  # checking removes nothing
     model_folder.prepare(config, load_vocab(config.vocab_file), find_shards(config.pretrain_tfrecords))
     left = files(folder)

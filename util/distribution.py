@@ -68,6 +68,8 @@ def read_cluster() -> dict[str, Any] | None:
     workers = cluster.get("worker") if isinstance(cluster, dict) else None
     if not isinstance(workers, list) or not all(isinstance(w, str) and ":" in w for w in workers) or not workers:
         raise UserError(f"TF_CONFIG names no workers as host:port; expected e.g. {example}")
+    if wrong := [w for w in workers if not w.rpartition(":")[2].isdecimal() or int(w.rpartition(":")[2]) > 65535]:
+        raise UserError(f"TF_CONFIG: the port of {wrong[0]} is no number up to 65535; expected e.g. {example}")
     if len(set(workers)) != len(workers):
         raise UserError("TF_CONFIG names the same address twice: " + ", ".join(workers))
     kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
@@ -126,6 +128,7 @@ def open_devices(config: Any) -> Devices:
 
 def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
     if kind == "multi_worker":
+        say("waiting for all workers of TF_CONFIG: " + ", ".join(read_cluster()["workers"]))
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
             if has_gpus

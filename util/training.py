@@ -48,14 +48,17 @@ class MetricsLog:
     def __init__(self, folder: str, step: int, use_tensorboard: bool):
         self.path = os.path.join(folder, "metrics.jsonl")
         self._cut_back(step)
-        self.writers = (
-            {
-                split: tf.summary.create_file_writer(os.path.join(folder, "tensorboard", split))
-                for split in ("train", "eval")
-            }
-            if use_tensorboard
-            else {}
-        )
+        self.writers = self._open_events(os.path.join(folder, "tensorboard")) if use_tensorboard else {}
+
+    @staticmethod
+    def _open_events(folder: str) -> dict[str, tf.summary.SummaryWriter]:
+        try:
+            return {split: tf.summary.create_file_writer(os.path.join(folder, split)) for split in ("train", "eval")}
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"cannot write TensorBoard's events in {folder}: {error.message.splitlines()[0]}; move it away or set "
+                "use_tensorboard false"
+            ) from error
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Appends one record; a value that is not finite is written as null."""
@@ -72,12 +75,25 @@ class MetricsLog:
         """Drops what a killed run logged after the checkpoint that training goes on from, and a half last line."""
         if not os.path.exists(self.path):
             return
-        with open(self.path, encoding="utf-8") as file:
+        with writing(self.path), open(self.path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
-        kept = [line for line in lines if line.endswith("}\n") and json.loads(line)["step"] <= step]
+        steps = [_step_of(line) for line in lines]
+        if damaged := steps[:-1].count(None):
+            say(f"note: {damaged} lines of {self.path} are no records and are dropped")
+        kept = [line for line, found in zip(lines, steps) if found is not None and found <= step]
         if kept != lines:
             with writing(self.path):
                 write_text(self.path, "".join(kept))
+
+
+def _step_of(line: str) -> int | None:
+    """The step of a line of metrics.jsonl; None where it is half a line or no record."""
+    try:
+        record = json.loads(line) if line.endswith("\n") else None
+    except ValueError:
+        return None
+    step = record.get("step") if isinstance(record, dict) else None
+    return step if isinstance(step, int) else None
 
 
 class StopSignals:

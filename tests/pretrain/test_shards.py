@@ -5,6 +5,7 @@ import random
 import pytest
 
 from pretrain import shards as shards_module
+from pretrain.manifest import write_manifest
 from pretrain.shards import ExampleRow, ShardList, Window, find_shards
 from util.errors import UserError
 from util.tfrecords import record_bytes
@@ -93,3 +94,26 @@ def test_nothing_found(tmp_path):
     (tmp_path / "pretrain_data.tfrecord-0-of-1").write_bytes(b"")
     with pytest.raises(UserError, match="hold no example"):
         find_shards(str(tmp_path / "pretrain*"))
+
+
+def manifest_of(folder, counts: dict[str, int]) -> None:
+    write_manifest(
+        str(folder),
+        {"max_seq_length": 8, "vocab_size": 9, "vocab_sha256": "", "do_lower_case": True, "strip_accents": True}
+        | {"num_examples": sum(counts.values()), "shards": counts},
+    )
+
+
+def test_a_manifest_that_counts_wrongly_and_shards_that_are_not_read(shard_list, tmp_path, capsys):
+    names = [f"pretrain_data.tfrecord-{i}-of-4" for i in range(4)]
+    manifest_of(tmp_path, dict(zip(names, (5, 0, 11, 7))) | {"pretrain_data.tfrecord-4-of-5": 3})
+    found = find_shards(str(tmp_path / "pretrain_data*"))
+    assert "1 of the 5 shards that the manifest" in capsys.readouterr().out
+    assert sorted(epoch(ExampleRow(found, seed=1), 0)) == list(range(23))
+    for wrong in (6, 12):
+        manifest_of(tmp_path, dict(zip(names, (5, 0, wrong, 7))))
+        with pytest.raises(UserError, match=f"holds 11 records where its manifest says {wrong}"):
+            epoch(ExampleRow(find_shards(str(tmp_path / "pretrain_data*")), seed=1), 0, 12 + wrong)
+    manifest_of(tmp_path, dict(zip(names, (5, 0, -3, 7))))
+    with pytest.raises(UserError, match="malformed"):
+        find_shards(str(tmp_path / "pretrain_data*"))

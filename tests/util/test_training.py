@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
+from util.errors import UserError
 from util.training import MetricsLog, StopSignals
 
 
@@ -49,3 +50,20 @@ def test_the_log_is_cut_back_to_the_checkpoint(tmp_path):
     assert [record["step"] for record in records] == [10, 20, 30] and records[-1]["loss"] is None
     MetricsLog(str(tmp_path), 20, use_tensorboard=False)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20]
+
+
+def test_a_damaged_log_is_said_and_mended(tmp_path, capsys):
+    good = [json.dumps({"step": step}) for step in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_bytes(f"{good[0]}\n[3]\n".encode() + b"\xff\xfe{\n" + f"{good[1]}\n".encode())
+    MetricsLog(str(tmp_path), 5, use_tensorboard=False)
+    assert (tmp_path / "metrics.jsonl").read_text().splitlines() == good
+    assert "2 lines of" in capsys.readouterr().out
+
+
+def test_what_stands_in_the_place_of_the_logs(tmp_path):
+    (tmp_path / "tensorboard").write_text("x")
+    with pytest.raises(UserError, match="TensorBoard's events"):
+        MetricsLog(str(tmp_path), 0, use_tensorboard=True)
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(UserError, match="metrics.jsonl"):
+        MetricsLog(str(tmp_path), 0, use_tensorboard=False)
