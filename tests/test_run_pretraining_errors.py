@@ -262,6 +262,15 @@ def test_another_vocabulary_than_the_folder(trained_folder, refused):
     assert "was trained with another vocabulary" in refused(data, {"num_train_steps": 30}, model="m")
 
 
+def test_other_shards_are_said(trained_folder, capsys):
+    data, _ = trained_folder()
+    (data / "pretrain_tfrecords" / "pretrain_data.tfrecord-2-of-3").unlink()
+    config = run_pretraining.make_config("m", str(data), {**HPARAMS, "num_train_steps": 30})
+    model_folder.check(config, load_vocab(config.vocab_file), find_shards(config.pretrain_tfrecords))
+    output = capsys.readouterr().out
+    assert "the order of the data differs from here on: these are other shards than before (3 with" in output
+
+
 def test_what_may_change(trained_folder, no_start, capsys, monkeypatch):
     """Data, batch size and schedule: said, and the run begins."""
     data, _ = trained_folder()
