@@ -9,6 +9,7 @@ usage: tests/kill_and_resume.py [--kills 12] [--signal KILL|TERM|INT] [--steps 6
 """
 
 import argparse
+import json
 import random
 import shutil
 import signal
@@ -71,36 +72,57 @@ def compare(data: Path, arguments: argparse.Namespace) -> list[str]:
         return [f"the uninterrupted run failed: {whole.stderr}"]
     command = training_runs.pretraining_command(data, "killed", *hparams)
     moments = random.Random(arguments.seed)
-    for number in range(arguments.kills):
-        interrupt(command, data, moments, getattr(signal, f"SIG{arguments.signal}"), during_save=number % 4 == 3)
+    folder, number = data / "models" / "killed", getattr(signal, f"SIG{arguments.signal}")
+    for kill in range(arguments.kills):
+        start = latest_step(folder)
+        last = start + moments.randint(0, (arguments.steps - start) // (arguments.kills - kill + 1))
+        if not interrupt(command, folder, number, last, moments.uniform(0, 0.1), during_save=kill % 4 == 3):
+            return [f"the run ended before it was interrupted {arguments.kills} times"]
     last = training_runs.run_script(*command)
     if last.returncode != 0:
         return [f"the last run failed: {last.stderr}"]
     return differences(data, arguments.steps) + leftovers(data, arguments.steps)
 
 
-def interrupt(command: list[str], data: Path, moments: random.Random, number: int, during_save: bool) -> None:
-    """Starts the command and sends it a signal at a random moment, or while a checkpoint is being written."""
+def interrupt(command: list[str], folder: Path, number: int, last: int, pause: float, during_save: bool) -> bool:
+    """Starts the command and sends it a signal; whether it was still running.
+
+    Args:
+      number: the signal.
+      last: it is sent when this step is logged (for steps before training goes on: when training begins),
+      pause: and so many seconds later;
+      during_save: or while a checkpoint is being written.
+    """
     process = subprocess.Popen(
         [sys.executable, *command], cwd=training_runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    saving, started, begin = data / "models" / "killed" / ".saving", None, time.monotonic()
-    wait = 0.0 if moments.random() < 0.2 else moments.uniform(0, 1.5)  # seconds after training began
     for line in process.stdout:
         if line.startswith("first step"):
-            started = time.monotonic()
             break
-    while process.poll() is None and time.monotonic() - begin < 120:
-        if during_save and saving.exists() or not during_save and time.monotonic() - started >= wait:
+    while process.poll() is None:
+        if (folder / ".saving").exists() if during_save else logged_step(folder) >= last:
             break
+    time.sleep(0 if during_save else pause)
     process.send_signal(number)
     process.communicate()
-    steps = [int(path.stem.rsplit("-", 1)[1]) for path in saving.parent.glob("model.ckpt-*.index")]
     print(
         f"{signal.Signals(number).name}{' during a save' if during_save else ''}: exit code {process.returncode}, "
-        f"latest checkpoint {max(steps, default=0)}",
+        f"latest checkpoint {latest_step(folder)}",
         flush=True,
     )
+    return process.returncode in (-number, 0 if number == signal.SIGTERM else 130)
+
+
+def latest_step(folder: Path) -> int:
+    """The step of the newest checkpoint."""
+    return max((int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("model.ckpt-*.index")), default=0)
+
+
+def logged_step(folder: Path) -> int:
+    """The step of the last whole line of the log."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    return json.loads(lines[-1])["step"] if lines else 0
 
 
 def differences(data: Path, steps: int) -> list[str]:
