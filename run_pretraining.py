@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import nullcontext
 
-from configure_pretraining import PretrainingConfig, make_config, validate
+from configure_pretraining import IGNORED, PretrainingConfig, make_config, validate
 from model.tokenization import Vocabulary, load_vocab
 from pretrain import model_folder
 from pretrain.shards import check_examples, check_manifests, find_shards
@@ -45,6 +45,8 @@ def main() -> int:
     # ---- what is asked for, checked before TensorFlow starts ----
     arguments = parse_arguments()
     passed = parse_hparams(arguments.hparams)
+    for name in sorted(passed.keys() & set(IGNORED)):
+        say(f"note: hparam {name} is not used: results are written as text and JSON, nothing is pickled")
     config = make_config(arguments.model_name, arguments.data_dir, passed)
     if config.do_eval and not config.do_train:
         saved = model_folder.saved_shape(config.model_dir)

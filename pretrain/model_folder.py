@@ -42,6 +42,14 @@ DATA_ORDER = (
     "do_lower_case",
     "skip_corrupt_records",
 )
+SIZES = (
+    "model_size",
+    "model_hparam_overrides",
+    "embedding_size",
+    "vocab_size",
+    "generator_layers",
+    "generator_hidden_size",
+)
 IRRELEVANT = (
     "model_name",
     "data_dir",
@@ -52,12 +60,7 @@ IRRELEVANT = (
     "do_eval",
     "overwrite",
     "preset",
-    "model_size",
-    "model_hparam_overrides",
-    "embedding_size",
-    "vocab_size",
-    "generator_layers",
-    "generator_hidden_size",
+    *SIZES,
     "init_checkpoint",
     "init_generator_checkpoint",
 )
@@ -303,12 +306,7 @@ def saved_shape(folder: str) -> dict[str, Any]:
         return {}
     names = {
         *OBJECTIVE,
-        "model_size",
-        "model_hparam_overrides",
-        "embedding_size",
-        "vocab_size",
-        "generator_layers",
-        "generator_hidden_size",
+        *SIZES,
         "max_seq_length",
         "do_lower_case",
     }

@@ -262,6 +262,14 @@ def test_another_vocabulary_than_the_folder(trained_folder, refused):
     assert "was trained with another vocabulary" in refused(data, {"num_train_steps": 30}, model="m")
 
 
+def test_an_unused_hparam_of_the_released_code_is_said(trained_folder, capsys, monkeypatch):
+    data, _ = trained_folder()
+    command = pretraining_command(data, "m", {"results_pkl": "x.pkl", "num_train_steps": 20})
+    monkeypatch.setattr(sys, "argv", command)
+    assert run_pretraining.main() == 0
+    assert "hparam results_pkl is not used" in capsys.readouterr().out
+
+
 def test_other_shards_are_said(trained_folder, capsys):
     data, _ = trained_folder()
     (data / "pretrain_tfrecords" / "pretrain_data.tfrecord-2-of-3").unlink()
