@@ -105,7 +105,7 @@ class Dropout(NamedLayer):
     def call(self, x, keys):
         if keys is None or self.rate == 0:
             return x
-        count = int(np.prod(x.shape[1:]))
+        count = tf.size(x[0]) if None in x.shape[1:] else int(np.prod(x.shape[1:]))
         keep, probability = randomness.keep_mask(randomness.fold(keys, randomness.salt_of(self.path)), count, self.rate)
         factor = tf.cast(keep, x.dtype) * tf.cast(1.0 / probability, x.dtype)
         return x * tf.reshape(factor, tf.shape(x))
@@ -130,7 +130,7 @@ class Embeddings(NamedLayer):
         summed = (
             tf.gather(self.word_embeddings, input_ids)
             + tf.einsum("blt,te->ble", types, self.token_type_embeddings)
-            + self.position_embeddings[: input_ids.shape[1]]
+            + self.position_embeddings[: tf.shape(input_ids)[1]]
         )
         return self.dropout(self.norm(summed), keys)
 

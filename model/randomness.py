@@ -48,9 +48,12 @@ def example_keys(seed: int, step: tf.Tensor, example: tf.Tensor) -> tf.Tensor:
     return fold(fold(mix(_u32(seed & 0xFFFFFFFF)), step), example)
 
 
-def random_bits(keys: tf.Tensor, count: int) -> tf.Tensor:
+def random_bits(keys: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     """[B] keys to [B, count] uint32 words."""
-    places = tf.constant(np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN))
+    if isinstance(count, int):
+        places = tf.constant(np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN))
+    else:
+        places = tf.cast(tf.range(count), tf.uint32) * _u32(_GOLDEN)
     return mix(tf.bitwise.bitwise_xor(keys[:, None], places[None, :]))
 
 
@@ -59,13 +62,13 @@ def uniform(keys: tf.Tensor, count: int) -> tf.Tensor:
     return tf.cast(tf.bitwise.right_shift(random_bits(keys, count), _u32(8)), tf.float32) * 2.0**-24
 
 
-def keep_mask(keys: tf.Tensor, count: int, drop_probability: float) -> tuple[tf.Tensor, float]:
+def keep_mask(keys: tf.Tensor, count: int | tf.Tensor, drop_probability: float) -> tuple[tf.Tensor, float]:
     """Which of `count` places a dropout keeps: ([B, count] bool, the probability of keeping one).
 
     Two places share one word, so a probability is a multiple of 2^-16; the returned one is exact.
     """
     words = random_bits(keys, (count + 1) // 2)
-    halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1, 2 * words.shape[1]])[:, :count]
+    halves = tf.reshape(tf.bitcast(words, tf.uint16), [tf.shape(words)[0], -1])[:, :count]
     threshold = round(drop_probability * 65536)
     return halves >= tf.constant(threshold, tf.uint16), 1.0 - threshold / 65536
 
