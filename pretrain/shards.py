@@ -16,10 +16,10 @@ from google.protobuf.message import DecodeError
 
 from model.tokenization import Vocabulary
 from pretrain.manifest import MANIFEST_NAME, read_manifest
-from pretrain.tf_example import read_example
 from util.errors import UserError
 from util.files import expand_globs, sha256_of
 from util.log import say
+from util.tf_example import read_example
 from util.tfrecords import CorruptRecord, Shard, first_record
 
 WINDOW = 1 << 20  # examples that are shuffled together: 8 MB of offsets; the data stay in the files
