@@ -58,6 +58,11 @@ class Task(abc.ABC):
         self.config, self.name, self.tokenizer = config, name, tokenizer
 
     @property
+    def head_name(self) -> str:
+        """The task whose head is used; another's where this one has nothing to train on."""
+        return self.name
+
+    @property
     @abc.abstractmethod
     def metric(self) -> Metric:
         """The metric that runs are judged by where none is named."""
@@ -94,6 +99,18 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def scorer(self, split: str) -> Scorer:
         """A scorer of a split."""
+
+    def shown(self, example: Any) -> tuple[str, str]:
+        """An example's text and label, for the log."""
+        return str(example), ""
+
+    def label_counts(self, examples: list[Any]) -> dict[str, int]:
+        """How often each label occurs; nothing where there are no labels to count."""
+        return {}
+
+    def is_cut(self, example: Any, features: list[Features]) -> bool:
+        """Whether something of the example did not fit into its features."""
+        return False
 
     def shaped_by(self) -> dict[str, Any]:
         """What shapes the features, beyond the split's files, the vocabulary and max_seq_length."""
