@@ -59,7 +59,7 @@ class Task(abc.ABC):
 
     @property
     def head_name(self) -> str:
-        """The task whose head is used; another's where this one has nothing to train on."""
+        """The task whose head is used, and its features' names; another's where this one has nothing to train on."""
         return self.name
 
     @property

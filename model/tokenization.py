@@ -265,6 +265,7 @@ class FullTokenizer:
       vocab: piece to id.
       inv_vocab: id to piece.
       long_words: how many words of over 200 characters became [UNK] so far.
+      do_lower_case, strip_accents: as passed.
     """
 
     def __init__(
@@ -278,6 +279,7 @@ class FullTokenizer:
         self.vocab = self.vocabulary.ids
         self.inv_vocab = dict(enumerate(self.vocabulary.tokens))
         self.long_words = 0
+        self.do_lower_case, self.strip_accents = do_lower_case, strip_accents
         self._splitter = WordSplitter(do_lower_case, strip_accents)
         self._ids_of_word = _Memo(self._encode_word, memo_size)
         self._ids_of_chunk = _Memo(self._encode_chunk, memo_size)
@@ -292,6 +294,10 @@ class FullTokenizer:
     def tokenize(self, text: str) -> list[str]:
         """The pieces of a text."""
         return self.convert_ids_to_tokens(self.encode(text))
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text before they are cut into pieces; equal to `split_words`."""
+        return self._splitter.words(text)
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """The ids of pieces; a KeyError names one that the vocabulary lacks."""

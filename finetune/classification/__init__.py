@@ -1,0 +1,1 @@
+"""Tasks on one or two texts: classification and regression."""

@@ -1,0 +1,1 @@
+"""Tasks that give every word a tag."""
