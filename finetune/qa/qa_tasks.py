@@ -1,0 +1,278 @@
+"""Question answering tasks: SQuAD 2.0 and 1.1, MRQA's sets, and files of one's own in their formats."""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from configure_finetuning import FinetuningConfig
+from finetune.feature_spec import Features, FeatureSpec
+from finetune.qa import qa_metrics
+from finetune.qa.answers import AnswerCollector
+from finetune.qa.examples import QAExample
+from finetune.qa.reading import DEBUG_LINES, QuestionReader
+from finetune.qa.windows import Featurizer, WindowSettings
+from finetune.task import Metric, Outputs, Results, Scorer, Task
+from model.tokenization import FullTokenizer
+from util.errors import UserError
+from util.files import write_json
+
+if TYPE_CHECKING:
+    from model.modeling import Initializer, NamedLayer
+
+
+class QATask(Task):
+    """Questions about paragraphs; the answer is a span of the text.
+
+    The base reads `<split>.json` in SQuAD's format; a subclass says more. `unanswerable`: some questions have no answer
+    in the text.
+
+    Raises:
+      UserError: sizes of windows that leave no room.
+    """
+
+    kind = "qa"
+    unanswerable = False
+    ending = ".json"
+
+    def __init__(self, config: FinetuningConfig, name: str, tokenizer: FullTokenizer):
+        super().__init__(config, name, tokenizer)
+        _check(config)
+        settings = WindowSettings(config.max_seq_length, config.max_query_length, config.doc_stride)
+        self.featurizer = Featurizer(name, tokenizer, settings)
+        self._examples: dict[str, list[QAExample]] = {}  # of splits that are evaluated or predicted
+
+    @property
+    def metric(self) -> Metric:
+        """F1 of the answers' words."""
+        return Metric("f1")
+
+    @property
+    def feature_specs(self) -> list[FeatureSpec]:
+        """The window's number, which the scorer needs, and where the answer is in it."""
+        names = ("start_positions", "end_positions", "is_impossible")
+        specs = [FeatureSpec(f"{self.name}_{name}") for name in names]
+        return [FeatureSpec(f"{self.name}_eid", on_device=False), *specs]
+
+    def files(self, split: str) -> list[str]:
+        """The split's file; in debug runs SQuAD's has `-debug` in its name."""
+        path = self.path(split)
+        if not os.path.isfile(path):
+            folder = os.path.dirname(path)
+            there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
+            raise UserError(
+                f"task {self.name}: the file {path} of the split {split!r} is missing; expected "
+                f"{self.path('train')} and {self.path('dev')}, and for predictions a file for their split; "
+                f"in {folder}: {there or 'nothing'}"
+            )
+        return [path]
+
+    def path(self, split: str) -> str:
+        """Where a split's file is expected."""
+        debug = "-debug" if self.config.debug and self.ending == ".json" else ""
+        return os.path.join(self.config.raw_data_dir(self.name), f"{split}{debug}{self.ending}")
+
+    @property
+    def most_paragraphs(self) -> int:
+        """Where reading ends; 0 for the end of the file."""
+        return DEBUG_LINES if self.config.debug and self.ending == ".jsonl" else 0
+
+    def examples(self, split: str) -> list[QAExample]:
+        """The split's questions, in training those with an answer in the text or that have none at all."""
+        if split in self._examples:
+            return self._examples[split]
+        (path,) = self.files(split)
+        training = split == "train"
+        examples = QuestionReader(path, self.unanswerable, training, self.most_paragraphs).examples()
+        if split in self.evaluation_splits and self.config.do_eval:
+            self._check_answers(path, examples)
+        if not training:
+            self._examples[split] = examples
+        return examples
+
+    def _check_answers(self, path: str, examples: list[QAExample]) -> None:
+        unlabelled = [example for example in examples if example.golds is None]
+        if unlabelled:
+            hint = "" if self.unanswerable else "; if the text need not hold an answer, this is a task like squad"
+            raise UserError(
+                f"{path}: {len(unlabelled)} of {len(examples)} questions, the first {unlabelled[0].id!r}, have no "
+                f'"answers" to evaluate with; for predictions alone pass do_eval false and do_predict true{hint}'
+            )
+
+    def featurize(self, example: QAExample, is_training: bool) -> list[Features]:
+        """The features of each window over the paragraph."""
+        return self.featurizer.features(example)
+
+    def make_head(self, hidden_size: int, init: "Initializer") -> "NamedLayer":
+        """Start, end, and for SQuAD 2.0 whether there is an answer."""
+        from finetune.qa.qa_heads import QAHead
+
+        return QAHead(self.name, hidden_size, self.config, self.unanswerable, init)
+
+    def scorer(self, split: str) -> "QAScorer":
+        """Exact match and F1, of SQuAD 2.0 or 1.1."""
+        return QAScorer(self, self.examples(split))
+
+    def collector(self, examples: list[QAExample]) -> AnswerCollector:
+        """Takes windows' outputs and gives answers."""
+        return AnswerCollector(self.featurizer, self.config, self.unanswerable, examples)
+
+    def shaped_by(self) -> dict[str, Any]:
+        """Sizes of the windows, and which questions are read."""
+        return {
+            "max_query_length": self.config.max_query_length,
+            "doc_stride": self.config.doc_stride,
+            "unanswerable": self.unanswerable,
+            "most_paragraphs": self.most_paragraphs,
+        }
+
+    def described(self) -> dict[str, Any]:
+        """What the head's layers depend on."""
+        names = ("joint_prediction", "answerable_classifier", "answerable_uses_start_logits")
+        return {
+            "kind": self.kind,
+            "unanswerable": self.unanswerable,
+            **{name: getattr(self.config, name) for name in names},
+        }
+
+    def write_predictions(self, split: str, rows: Iterable[tuple[Features, Outputs]], path: str) -> list[str]:
+        """Writes {id: answer} as `path`.json.
+
+        Where questions may be unanswerable, the answer is "" if its null odds are above qa_na_threshold, and the odds
+        go to `path`_null_odds.json.
+        """
+        collector = self.collector(self.examples(split))
+        for features, outputs in rows:
+            collector.update(int(features[f"{self.name}_eid"]), outputs)
+        answers, null_odds = answers_by_id(collector)
+        if self.unanswerable:
+            kept = {name: "" if null_odds[name] > self.config.qa_na_threshold else answers[name] for name in answers}
+            write_json(f"{path}.json", kept)
+            write_json(f"{path}_null_odds.json", null_odds)
+            return [f"{path}.json", f"{path}_null_odds.json"]
+        write_json(f"{path}.json", answers)
+        return [f"{path}.json"]
+
+
+class SQuAD(QATask):
+    """SQuAD 2.0: train.json and dev.json."""
+
+    unanswerable = True
+
+
+class SQuADv1(QATask):
+    """SQuAD 1.1: train.json and dev.json."""
+
+
+class MRQA(QATask):
+    """A set of the MRQA shared task, such as newsqa: train.jsonl and dev.jsonl."""
+
+    ending = ".jsonl"
+
+
+class CustomQA(QATask):
+    """One's own questions, in SQuAD's JSON or MRQA's JSONL.
+
+    Args:
+      description: an entry of custom_tasks: "train", "dev", "test" are paths, absolute or below the task's folder (the
+        split's name with .json or .jsonl where none is given); "unanswerable", false where not given.
+
+    Raises:
+      UserError: for a wrong description.
+    """
+
+    def __init__(self, config: FinetuningConfig, name: str, tokenizer: FullTokenizer, description: dict[str, Any]):
+        super().__init__(config, name, tokenizer)
+        unanswerable = description.get("unanswerable", False)
+        if not isinstance(unanswerable, bool):
+            raise UserError(f'custom task {name}: "unanswerable" must be true or false, got {unanswerable!r}')
+        self.unanswerable, self.description = unanswerable, description
+        for split in ("train", "dev", "test"):
+            path = description.get(split)
+            if path is not None and not (isinstance(path, str) and path.endswith((".json", ".jsonl"))):
+                raise UserError(f'custom task {name}: "{split}" must be a .json or .jsonl file, got {path!r}')
+
+    def path(self, split: str) -> str:
+        """The described file, or the one in the task's folder that is called like the split."""
+        folder = self.config.raw_data_dir(self.name)
+        if self.description.get(split):
+            return os.path.join(folder, self.description[split])
+        paths = [os.path.join(folder, split + ending) for ending in (".json", ".jsonl")]
+        return next((path for path in paths if os.path.isfile(path)), paths[0])
+
+    @property
+    def most_paragraphs(self) -> int:
+        """A few in debug runs, whatever the format."""
+        return DEBUG_LINES if self.config.debug else 0
+
+
+class QAScorer(Scorer):
+    """Metrics of one split's answers by the official rules.
+
+    Args:
+      task: the task.
+      examples: of the split, all of them.
+    """
+
+    def __init__(self, task: QATask, examples: list[QAExample]):
+        self.task, self.examples = task, examples
+        self.collector = task.collector(examples)
+        self.losses: list[float] = []
+        self._answers: tuple[dict[str, str], dict[str, float]] | None = None
+
+    def update(self, features: Features, outputs: Outputs) -> None:
+        """Takes one window."""
+        self.collector.update(int(features[f"{self.task.name}_eid"]), outputs)
+        self.losses.append(float(outputs["loss"]))
+        self._answers = None
+
+    def answers(self) -> tuple[dict[str, str], dict[str, float]]:
+        """Answers and null odds by the questions' ids."""
+        if self._answers is None:
+            self._answers = answers_by_id(self.collector)
+        return self._answers
+
+    def evaluation(self) -> dict[str, float]:
+        """The official figures, in the order in which the official script gives them."""
+        answers, null_odds = self.answers()
+        golds = {example.id: example.golds for example in self.examples}
+        if self.task.unanswerable:
+            return qa_metrics.unanswerable_metrics(answers, null_odds, golds, self.task.config.qa_na_threshold)
+        return qa_metrics.answer_metrics(answers, golds)
+
+    def results(self) -> Results:
+        """The official figures by name, and the mean of the windows' losses (as released, of start = end = 0)."""
+        return dict(sorted(self.evaluation().items())) | {"loss": sum(self.losses) / max(1, len(self.losses))}
+
+    def write(self, config: FinetuningConfig) -> list[str]:
+        """Writes the answers, and for tasks like SQuAD 2.0 null odds and figures."""
+        answers, null_odds = self.answers()
+        contents = {config.qa_preds_file: answers}
+        if self.task.unanswerable:
+            contents |= {config.qa_na_file: null_odds, config.qa_eval_file: self.evaluation()}
+        paths = []
+        for pattern, content in contents.items():
+            paths.append(pattern.format(self.task.name))
+            write_json(paths[-1], content)
+        return paths
+
+
+def answers_by_id(collector: AnswerCollector) -> tuple[dict[str, str], dict[str, float]]:
+    """Answers, and null odds where there are any, by the questions' ids."""
+    answers, null_odds = {}, {}
+    for example, prediction in collector.predictions():
+        answers[example.id] = prediction.text
+        if prediction.null_odds is not None:
+            null_odds[example.id] = prediction.null_odds
+    return answers, null_odds
+
+
+def _check(config: FinetuningConfig) -> None:
+    """Raises a `UserError` for sizes that no window fits in."""
+    least = {"max_seq_length": 5, "max_query_length": 0, "doc_stride": 1, "n_best_size": 1, "max_answer_length": 1}
+    for name, value in least.items():
+        if getattr(config, name) < value:
+            raise UserError(
+                f"hparam {name} must be at least {value} for question answering, got {getattr(config, name)}"
+            )
+    if config.joint_prediction and config.beam_size < 1:
+        raise UserError(f"hparam beam_size must be at least 1, got {config.beam_size}")

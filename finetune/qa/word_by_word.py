@@ -1,0 +1,105 @@
+"""Features of question answering by their definition: every word of every question's paragraph anew, as released.
+
+`windows` gives the same features several times faster; tests and a benchmark compare the two.
+"""
+
+from collections.abc import Callable
+
+from finetune.feature_spec import Features
+from finetune.qa.examples import QAExample
+from finetune.qa.windows import WINDOWS, WindowSettings
+from model.tokenization import CLS, SEP
+
+_WHITE_SPACE = " \t\r\n\u202f"
+
+
+def split_at_white_space(text: str) -> tuple[list[str], list[int]]:
+    """The words of a text, and for each character the number of the word that it belongs to or follows."""
+    words: list[str] = []
+    word_at: list[int] = []
+    outside = True
+    for char in text:
+        if char in _WHITE_SPACE:
+            outside = True
+        else:
+            if outside:
+                words.append("")
+            words[-1] += char
+            outside = False
+        word_at.append(len(words) - 1)
+    return words, word_at
+
+
+def featurize_word_by_word(
+    name: str,
+    example: QAExample,
+    tokenize: Callable[[str], list[str]],
+    vocab: dict[str, int],
+    settings: WindowSettings,
+) -> list[Features]:
+    """The features of every window of an example.
+
+    Args:
+      name: of the task.
+      tokenize: gives the pieces of a text.
+      vocab: gives the ids of pieces.
+    """
+    question = tokenize(example.question)[: settings.max_query_length]
+    words, _ = split_at_white_space(example.paragraph.text)
+    pieces: list[str] = []
+    first_of_word: list[int] = []
+    for word in words:
+        first_of_word.append(len(pieces))
+        for piece in tokenize(word):
+            pieces.append(piece)
+    first = last = -1
+    if example.answer:
+        first = first_of_word[example.answer.first_word]
+        ends_text = example.answer.last_word + 1 == len(words)
+        last = (len(pieces) if ends_text else first_of_word[example.answer.last_word + 1]) - 1
+        first, last = _narrowed(pieces, first, last, tokenize(example.answer.text))
+    windows = []
+    for start, length in window_starts(len(pieces), settings.max_seq_length - len(question) - 3, settings.doc_stride):
+        tokens = [CLS] + question + [SEP] + pieces[start : start + length] + [SEP]
+        offset = len(question) + 2
+        holds = first >= start and last <= start + length - 1
+        windows.append(
+            {
+                "input_ids": [vocab[token] for token in tokens],
+                "segment_ids": [0 if i < offset else 1 for i in range(len(tokens))],
+                f"{name}_eid": example.eid * WINDOWS + len(windows),
+                f"{name}_start_positions": first - start + offset if holds else 0,
+                f"{name}_end_positions": last - start + offset if holds else 0,
+                f"{name}_is_impossible": int(example.is_impossible),
+            }
+        )
+    return windows
+
+
+def _narrowed(pieces: list[str], first: int, last: int, answer: list[str]) -> tuple[int, int]:
+    for start in range(first, last + 1):
+        for end in range(last, start - 1, -1):
+            if pieces[start : end + 1] == answer:
+                return start, end
+    return first, last
+
+
+def window_starts(n_pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """First piece and length of the windows."""
+    windows = []
+    start = 0
+    while start < n_pieces:
+        windows.append((start, min(room, n_pieces - start)))
+        if start + room >= n_pieces:
+            break
+        start += min(stride, room)
+    return windows
+
+
+def is_max_context(windows: list[tuple[int, int]], number: int, piece: int) -> bool:
+    """Whether a window is the one that shows most of what is around a piece."""
+    scores = [
+        min(piece - start, start + length - 1 - piece) + 0.01 * length if start <= piece < start + length else -1.0
+        for start, length in windows
+    ]
+    return scores.index(max(scores)) == number
