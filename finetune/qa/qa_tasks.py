@@ -41,6 +41,10 @@ class QATask(Task):
         self.featurizer = Featurizer(name, tokenizer, settings)
         self._examples: dict[str, list[QAExample]] = {}  # of splits that are evaluated or predicted
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Processes that make features get their examples; they need no others."""
+        return self.__dict__ | {"_examples": {}}
+
     @property
     def metric(self) -> Metric:
         """F1 of the answers' words."""
@@ -101,6 +105,25 @@ class QATask(Task):
     def featurize(self, example: QAExample, is_training: bool) -> list[Features]:
         """The features of each window over the paragraph."""
         return self.featurizer.features(example)
+
+    def shown(self, example: QAExample) -> tuple[str, str]:
+        """The question and the text; the answer, or all that count as right."""
+        label = example.answer.text if example.answer else " | ".join(example.golds or ())
+        return f"{example.question} | {example.paragraph.text}", label or "(no answer)"
+
+    def label_counts(self, examples: list[QAExample]) -> dict[str, int]:
+        """How many questions have an answer in the text, where some have none."""
+        labelled = [example for example in examples if example.golds is not None]
+        if not self.unanswerable or not labelled:
+            return {}
+        answered = sum(bool(example.golds) and not example.is_impossible for example in labelled)
+        return {"with an answer": answered, "without": len(labelled) - answered}
+
+    def is_cut(self, example: QAExample, features: list[Features]) -> bool:
+        """Whether the question was cut, or no window holds the answer whole."""
+        if len(self.tokenizer.encode(example.question)) > self.featurizer.settings.longest_question:
+            return True
+        return bool(example.answer) and not any(window[f"{self.name}_start_positions"] for window in features)
 
     def make_head(self, hidden_size: int, init: "Initializer") -> "NamedLayer":
         """Start, end, and for SQuAD 2.0 whether there is an answer."""
@@ -167,6 +190,16 @@ class MRQA(QATask):
     """A set of the MRQA shared task, such as newsqa: train.jsonl and dev.jsonl."""
 
     ending = ".jsonl"
+
+
+QA_TASKS: dict[str, type[QATask]] = {
+    "squad": SQuAD,
+    "squadv1": SQuADv1,
+    "newsqa": MRQA,
+    "naturalqs": MRQA,
+    "triviaqa": MRQA,
+    "searchqa": MRQA,
+}
 
 
 class CustomQA(QATask):

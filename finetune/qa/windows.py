@@ -21,6 +21,11 @@ class WindowSettings(NamedTuple):
     max_query_length: int
     doc_stride: int
 
+    @property
+    def longest_question(self) -> int:
+        """The most pieces of a question; room for one piece of the paragraph is left at least."""
+        return min(self.max_query_length, self.max_seq_length - 4)
+
 
 class Window(NamedTuple):
     """A part of a paragraph: its first piece, and how many there are."""
@@ -122,9 +127,8 @@ class Featurizer:
         return self._last[1]
 
     def layout(self, example: QAExample) -> Layout:
-        """How an example is cut; a question leaves room for a piece of the paragraph at least."""
-        longest = min(self.settings.max_query_length, self.settings.max_seq_length - 4)
-        question = self.tokenizer.encode(example.question)[:longest]
+        """How an example is cut."""
+        question = self.tokenizer.encode(example.question)[: self.settings.longest_question]
         pieces = self.pieces(example.paragraph)
         room = self.settings.max_seq_length - len(question) - 3
         return Layout(question, pieces, cut(len(pieces.ids), room, self.settings.doc_stride))

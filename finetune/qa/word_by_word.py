@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from finetune.feature_spec import Features
 from finetune.qa.examples import QAExample
-from finetune.qa.windows import WINDOWS, WindowSettings
-from model.tokenization import CLS, SEP
+from finetune.qa.windows import WINDOWS, Featurizer
+from model.tokenization import CLS, SEP, tokenize_by_definition
 
 _WHITE_SPACE = " \t\r\n\u202f"
 
@@ -31,20 +32,21 @@ def split_at_white_space(text: str) -> tuple[list[str], list[int]]:
 
 
 def featurize_word_by_word(
-    name: str,
-    example: QAExample,
-    tokenize: Callable[[str], list[str]],
-    vocab: dict[str, int],
-    settings: WindowSettings,
+    featurizer: Featurizer, example: QAExample, tokenize: Callable[[str], list[str]] | None = None
 ) -> list[Features]:
-    """The features of every window of an example.
+    """The features of every window of an example, equal to `featurizer.features(example)`.
 
     Args:
-      name: of the task.
-      tokenize: gives the pieces of a text.
-      vocab: gives the ids of pieces.
+      featurizer: says the task's name, the tokenizer and the sizes.
+      tokenize: gives the pieces of a text; by default the tokenizer's definition, without any memory.
     """
-    question = tokenize(example.question)[: settings.max_query_length]
+    name, tokenizer, settings = featurizer.name, featurizer.tokenizer, featurizer.settings
+    vocab = tokenizer.vocab
+    if tokenize is None:
+        tokenize = partial(
+            tokenize_by_definition, vocab=vocab, lower=tokenizer.do_lower_case, strip=tokenizer.strip_accents
+        )
+    question = tokenize(example.question)[: settings.longest_question]
     words, _ = split_at_white_space(example.paragraph.text)
     pieces: list[str] = []
     first_of_word: list[int] = []
