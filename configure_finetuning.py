@@ -47,7 +47,7 @@ class FinetuningConfig:
     vocab_size: int = 30522                    # rows of the token table
     do_lower_case: bool = True
     strip_accents: bool | None = None          # null: as in pre-training, else whenever lower-casing
-    init_checkpoint: str | None = None         # default: the pre-trained model's folder; "" for random weights
+    init_checkpoint: str | None = None         # default: the pre-trained model's folder; null passed: random weights
     learning_rate: float = 1e-4                # the highest; 5e-5 for large
     weight_decay_rate: float = 0.01
     layerwise_lr_decay: float = 0.8            # rate of a layer over that of the one above; 0.9 for large; <= 0: off
@@ -153,6 +153,8 @@ def make_config(model_name: str, data_dir: str, hparams: dict[str, Any],
     config = FinetuningConfig(**{"model_name": model_name, "data_dir": data_dir, **defaults, **values})
     if config.model_size in MODEL_SIZES and config.embedding_size is None:
         config.embedding_size = DEFAULT_EMBEDDING_SIZE.get(config.model_size)
+    if "init_checkpoint" not in values and not config.debug:
+        config.init_checkpoint = config.pretrained_dir
     _set_paths(config)
     return config
 
@@ -190,3 +192,74 @@ def _set_paths(config: FinetuningConfig) -> None:
     if config.vocab_file is None:
         own = os.path.join(root, "vocab.txt")
         config.vocab_file = own if os.path.exists(own) else os.path.join(config.data_dir, "vocab.txt")
+
+
+_AT_LEAST = {
+    "learning_rate": 0, "weight_decay_rate": 0, "lr_decay_power": 0, "warmup_proportion": 0, "max_seq_length": 5,
+    "train_batch_size": 1, "eval_batch_size": 1, "predict_batch_size": 1, "eval_every_steps": 0, "embedding_size": 1,
+    "early_stopping_patience": 0, "max_query_length": 1, "doc_stride": 1, "n_best_size": 1, "max_answer_length": 1,
+    "answerable_weight": 0, "beam_size": 1, "save_checkpoints_steps": 1, "iterations_per_loop": 1, "vocab_size": 6,
+    "log_every_steps": 1, "n_writes_test": 0, "num_processes": 1, "gradient_accumulation_steps": 1, "logical_cpus": 0,
+    "seed": 0, "num_tpu_cores": 1}
+
+
+def validate(config: FinetuningConfig) -> None:
+    """Raises a `UserError` for values that cannot work together."""
+    _check_numbers(config)
+    _check_choices(config)
+    _check_lists(config)
+    network = config.network()
+    network.validate("the model")
+    if network.vocab_size != config.vocab_size:
+        raise UserError(f"model_hparam_overrides has vocab_size {network.vocab_size}, the hparam vocab_size is "
+                        f"{config.vocab_size}; pass the hparam alone")
+    if config.max_seq_length > network.max_position_embeddings:
+        raise UserError(f"max_seq_length {config.max_seq_length} is over the position table of "
+                        f"{network.max_position_embeddings}; shorten it, or raise max_position_embeddings in "
+                        "model_hparam_overrides (the rows beyond the checkpoint's start fresh)")
+    if config.max_query_length > config.max_seq_length - 4:
+        config.max_query_length = config.max_seq_length - 4
+
+
+def _check_numbers(config: FinetuningConfig) -> None:
+    for name, value in config.in_force().items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f'hparam "{name}" must be finite; got {value}')
+        if isinstance(value, int) and value > LARGEST:
+            raise UserError(f'hparam "{name}" must be at most {LARGEST}; got {value}')
+    for name, least in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and not value >= least:
+            raise UserError(f'hparam "{name}" must be at least {least}; got {value}')
+    if not config.num_train_epochs > 0:
+        raise UserError(f'hparam "num_train_epochs" must be above 0; got {config.num_train_epochs}')
+    if config.num_trials == 0:
+        raise UserError('hparam "num_trials" must be at least 1, or below 0 for trials without end; got 0')
+    if config.train_batch_size % config.gradient_accumulation_steps:
+        raise UserError(f"train_batch_size {config.train_batch_size} is not divisible by gradient_accumulation_steps "
+                        f"{config.gradient_accumulation_steps}")
+
+
+def _check_choices(config: FinetuningConfig) -> None:
+    if config.model_name in ("", ".", "..") or os.path.basename(config.model_name) != config.model_name:
+        raise UserError(f'--model-name must be the name of one folder below {config.data_dir}/models, without "/"; got '
+                        f'"{config.model_name}"')
+    if not (config.do_train or config.do_eval or config.do_predict):
+        raise UserError("do_train, do_eval and do_predict are all false: there is nothing to do")
+    for name, choices in (("precision", PRECISIONS), ("distribution", DISTRIBUTIONS)):
+        if getattr(config, name) not in choices:
+            raise UserError(f'hparam "{name}" must be one of {", ".join(choices)}; got "{getattr(config, name)}"')
+    if config.use_tpu and config.distribution not in ("auto", "tpu"):
+        raise UserError(f'use_tpu true contradicts distribution "{config.distribution}"')
+    if config.num_trials < 0 and not config.do_train:
+        raise UserError("num_trials below 0 trains without end, but do_train is false")
+
+
+def _check_lists(config: FinetuningConfig) -> None:
+    names = config.task_names
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise UserError(f'hparam "task_names" must be a list of names such as ["mnli"]; got {names}')
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"task_names holds {twice[0]} twice; a task can be there once")
+    if not all(isinstance(task, dict) for task in config.custom_tasks):
+        raise UserError('hparam "custom_tasks" must be a list of objects; see docs/custom_tasks.md')

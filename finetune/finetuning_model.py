@@ -45,7 +45,7 @@ class FinetuningModel:
         for layer in (self.encoder, self.heads):
             layer.build()
         self.variables: dict[str, tf.Variable] = named_variables([self.encoder, self.heads])
-        self.sum_shapes = {name: () for name in ("loss", "tokens", "examples")}
+        self.sum_shapes = dict.fromkeys(("loss", "tokens", "examples"), ())
 
     def prepare(self, inputs: dict[str, tf.Tensor], step: tf.Tensor) -> Batch:
         """The batch with the randomness of this step and of each example's place in the global batch."""
@@ -70,12 +70,13 @@ class FinetuningModel:
         """[B] float32, 1 for the examples of a task."""
         return tf.cast(batch.features["task_id"] == task, tf.float32)
 
-    def head_outputs(self, batch: Batch) -> list[HeadOutput]:
-        """What each task's head gives for all examples."""
+    def head_outputs(self, batch: Batch, only: int | None = None) -> list[HeadOutput]:
+        """What each task's head, or that of one task alone, gives for all examples."""
         features = batch.features
         output = self.encoder(features["input_ids"], features["input_mask"], features["segment_ids"], batch.keys)
         keys = None if batch.keys is None else randomness.fold(batch.keys, randomness.salt_of("heads"))
-        return [head(output, features, keys) for head in self.heads.heads]
+        heads = self.heads.heads if only is None else [self.heads.heads[only]]
+        return [head(output, features, keys) for head in heads]
 
     def results(self, sums: dict[str, np.ndarray], batches: int) -> dict[str, float]:
         """The mean loss of an example."""

@@ -1,4 +1,4 @@
-"""What a task is: files to examples, examples to features, a head, and a scorer. Needs no TensorFlow but for the head."""
+"""A task: files to examples, examples to features, a head, and a scorer. Needs no TensorFlow but for the head."""
 
 import abc
 from collections.abc import Iterable

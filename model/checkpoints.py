@@ -16,7 +16,7 @@ from model.huggingface import HuggingFaceReader
 from model.readers import STATE, STEP, Tensors, is_weight, not_finite
 from util.errors import UserError
 
-__all__ = ["PREFIX", "SAVING", "STATE", "STEP", "Reader", "Report", "find", "open_reader", "restore",
+__all__ = ["PREFIX", "SAVING", "STATE", "STEP", "Reader", "Report", "find", "open_reader", "position_rows", "restore",
            "whole_checkpoints", "write", "write_state"]  # fmt: skip
 
 POSITIONS = "position_embeddings"
@@ -74,6 +74,11 @@ class Reader:
 def open_reader(path: str) -> Tensors:
     """The tensors of the checkpoint at a path that `find` gave, whatever its format."""
     return HuggingFaceReader(path) if path.endswith((".safetensors", ".index.json")) else Reader(path)
+
+
+def position_rows(path: str) -> int | None:
+    """Rows of the position table in the checkpoint at a path that `find` gave; None where it has none."""
+    return open_reader(path).shapes.get("electra/embeddings/position_embeddings", [None])[0]
 
 
 def _first_line(error: BaseException) -> str:

@@ -50,6 +50,19 @@ def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
     return {name: found[name] for name in _FIELDS if found.get(name) is not None}
 
 
+def check_heads(checkpoint: str, ours: TransformerConfig, network: str = "discriminator") -> None:
+    """No shape tells the number of attention heads, so that another one would go unnoticed; files beside may tell."""
+    theirs = fields_of_folder(os.path.dirname(checkpoint), network)
+    count = theirs.get("num_attention_heads", ours.num_attention_heads)
+    if theirs.get("hidden_size", ours.hidden_size) == ours.hidden_size and count != ours.num_attention_heads:
+        what = "num_attention_heads in model_hparam_overrides"
+        raise UserError(
+            f"the {network} of the checkpoint {checkpoint} has {count} attention heads, this run's has "
+            f"{ours.num_attention_heads}; "
+            + (f"set {what} to {count}" if network == "discriminator" else "a generator has hidden size / 64")
+        )
+
+
 def sizes_of(network: Tensors, beside: dict[str, Any], heads: int | None = None) -> TransformerConfig:
     """The sizes of one network, called electra/ in `network`.
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from configure_pretraining import PretrainingConfig
 from model.checkpoint_files import PREFIX, SAVING, find, step_in_name
-from model.config import TransformerConfig
-from model.description import fields_of_folder
+from model.description import check_heads
 from model.tokenization import Vocabulary, load_vocab
 from pretrain.shards import ShardList
 from util.errors import UserError
@@ -104,13 +103,13 @@ def find_start(config: PretrainingConfig) -> Start:
     if os.path.isdir(config.model_dir) and not starts_afresh(config):
         if prefix := find(config.model_dir):
             if not has_run(config.model_dir):
-                _check_heads(prefix, config.discriminator_config())
+                check_heads(prefix, config.discriminator_config())
             return Start(prefix, True)
     main, generator = (_find_init(config, name) for name in ("init_checkpoint", "init_generator_checkpoint"))
     if main:
-        _check_heads(main, config.discriminator_config())
+        check_heads(main, config.discriminator_config())
     if generator:
-        _check_heads(generator, config.generator_config(), "generator")
+        check_heads(generator, config.generator_config(), "generator")
     if config.do_eval and not main:
         raise UserError(
             f"do_eval: the model folder {config.model_dir} holds no checkpoint; train it first, or set init_checkpoint"
@@ -124,19 +123,6 @@ def _find_init(config: PretrainingConfig, hparam: str) -> str | None:
     if path and prefix is None:
         raise UserError(f"{hparam} {path} is a folder without a checkpoint")
     return prefix
-
-
-def _check_heads(checkpoint: str, ours: TransformerConfig, network: str = "discriminator") -> None:
-    """No shape tells the number of attention heads, so that another one would go unnoticed; files beside may tell."""
-    theirs = fields_of_folder(os.path.dirname(checkpoint), network)
-    count = theirs.get("num_attention_heads", ours.num_attention_heads)
-    if theirs.get("hidden_size", ours.hidden_size) == ours.hidden_size and count != ours.num_attention_heads:
-        what = "num_attention_heads in model_hparam_overrides"
-        raise UserError(
-            f"the {network} of the checkpoint {checkpoint} has {count} attention heads, this run's has "
-            f"{ours.num_attention_heads}; "
-            + (f"set {what} to {count}" if network == "discriminator" else "a generator has hidden size / 64")
-        )
 
 
 def check(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> None:

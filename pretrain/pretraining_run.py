@@ -43,7 +43,8 @@ class PretrainingRun:
         self.checkpoint, self.resumed, self.generator_checkpoint = start
         heading("devices")
         self.devices = open_devices(config)
-        self._check_batches()
+        self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
+        self.devices.check_batch("eval_batch_size", config.eval_batch_size)
         self._adopt_positions()
         self.step = self._build(Specials(*(vocab.ids[token] for token in ("[CLS]", "[SEP]", "[MASK]"))))
 
@@ -96,21 +97,12 @@ class PretrainingRun:
 
     # ---- parts -----------------------------------------------------------------------------------------------------
 
-    def _check_batches(self) -> None:
-        parts = {"train_batch_size": self.config.gradient_accumulation_steps, "eval_batch_size": 1}
-        for name, pieces in parts.items():
-            size, count = getattr(self.config, name), self.devices.replicas * pieces
-            if size % count:
-                by = f"{self.devices.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
-                raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {count}")
-
     def _adopt_positions(self) -> None:
         """The checkpoint's position table sets max_position_embeddings where that is not passed."""
         config, source = self.config, self.checkpoint or self.generator_checkpoint
         if source and not config.debug and "max_position_embeddings" not in config.model_hparam_overrides:
-            shapes = checkpoints.open_reader(source).shapes
-            rows = shapes.get("electra/embeddings/position_embeddings", [512])[0]
-            if rows != config.discriminator_config().max_position_embeddings:
+            rows = checkpoints.position_rows(source)
+            if rows not in (None, config.discriminator_config().max_position_embeddings):
                 say(f"note: max_position_embeddings is {rows}, as in {source}")
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)

@@ -32,6 +32,12 @@ class Devices:
         here = self.replicas // self.workers
         return range(self.worker * here, (self.worker + 1) * here)
 
+    def check_batch(self, name: str, size: int, pieces: int = 1) -> None:
+        """Raises a `UserError` where the hparam of a global batch cannot be shared by replicas and micro-batches."""
+        if size % (self.replicas * pieces):
+            by = f"{self.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
+            raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {self.replicas * pieces}")
+
     @property
     def is_chief(self) -> bool:
         """Whether this process writes the files."""

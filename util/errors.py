@@ -1,11 +1,18 @@
 """The one way a command fails for a reason that its user can mend."""
 
+import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class UserError(Exception):
     """Something the user can mend: says what, where, what was expected and what to do."""
+
+
+def nearest_hint(name: str, valid: Iterable[str]) -> str:
+    """For a message about an unknown name: '; did you mean "..."?', or nothing where no valid one is near."""
+    near = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.5)
+    return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def run_main(main: Callable[[], int | None]) -> None:

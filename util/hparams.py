@@ -1,7 +1,6 @@
 """Hyperparameters: from the command line into a dataclass, with errors that name the nearest valid thing."""
 
 import dataclasses
-import difflib
 import json
 import os
 import types
@@ -9,7 +8,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from util.errors import UserError
+from util.errors import UserError, nearest_hint
 from util.files import read_json
 
 
@@ -71,12 +70,7 @@ def check_hparams(config_class: type, values: dict[str, Any], ignored: Iterable[
         if name in ignored:
             continue
         if name not in fields:
-            near = difflib.get_close_matches(name, sorted(fields), n=1, cutoff=0.5)
-            raise UserError(
-                f'unknown hparam "{name}"'
-                + (f'; did you mean "{near[0]}"?' if near else "")
-                + " (configure_*.py lists them all)"
-            )
+            raise UserError(f'unknown hparam "{name}"{nearest_hint(name, fields)} (configure_*.py lists them all)')
         checked[name] = _as_type(name, value, hints[name])
     return checked
 

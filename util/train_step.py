@@ -128,7 +128,7 @@ class TrainStep:
         pieces = self.accumulation
         if pieces == 1:
             return self._gradients(batch, totals, tf.identity(self.loss_scale))
-        batch = tf.nest.map_structure(lambda t: tf.reshape(t, [pieces, t.shape[0] // pieces, *t.shape[1:]]), batch)
+        batch = tf.nest.map_structure(lambda t: _split(t, pieces), batch)
 
         def body(i, so_far):
             piece = tf.nest.map_structure(lambda t: t[i], batch)
@@ -206,6 +206,13 @@ class TrainStep:
             sums[name] = vector[place : place + size].reshape(shape)
             place += size
         return sums
+
+
+def _split(batch: tf.Tensor, pieces: int) -> tf.Tensor:
+    """[B, ...] to [pieces, B / pieces, ...]; axes but the first may be of unknown size."""
+    rows = batch.shape[0] // pieces
+    split = tf.reshape(batch, tf.concat([[pieces, rows], tf.shape(batch)[1:]], 0))
+    return tf.ensure_shape(split, [pieces, rows, *batch.shape[1:]])
 
 
 def _counter(value, dtype) -> tf.Variable:

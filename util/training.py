@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +37,8 @@ class LoopSettings:
     use_tensorboard: bool = True
     evaluate_every: int = 0
     evaluate: Callable[[], dict[str, float]] | None = None  # held-out metrics, where evaluate_every is not 0
+    enough: Callable[[], bool] | None = None  # asked after each evaluation: whether to end before the last step
+    state: dict[str, tf.Variable] = field(default_factory=dict)  # what a checkpoint keeps beside the step's state
 
 
 class MetricsLog:
@@ -130,7 +132,7 @@ class TrainingLoop:
 
     def __init__(self, step: TrainStep, devices: Devices, settings: LoopSettings):
         self.step, self.devices, self.settings = step, devices, settings
-        self.saved = {**step.task.variables, **step.optimizer.slots, **step.state}
+        self.saved = {**step.task.variables, **step.optimizer.slots, **step.state, **settings.state}
         self.now = int(step.step.numpy())
         self.saver = CheckpointSaver(settings.folder, settings.keep) if devices.is_chief else None
         self.log = MetricsLog(settings.folder, self.now, settings.use_tensorboard) if devices.is_chief else None
@@ -164,7 +166,7 @@ class TrainingLoop:
     def _loop(self, iterator, signals: StopSignals) -> bool:
         settings, window, chunk, progress = self.settings, Window(), 1, None
         stopped = False
-        while self.now < settings.steps and not stopped:
+        while self.now < settings.steps and not stopped and not (settings.enough and settings.enough()):
             if signals.received:
                 say(f"\n{signal.Signals(signals.received).name} received: a step ends, then a checkpoint is saved")
                 self.step.stop.assign(1.0)  # with several workers all of them hear of it in the same step

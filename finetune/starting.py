@@ -1,0 +1,185 @@
+"""Before a run starts TensorFlow: sizes and tokenizer of the pre-trained model, its checkpoint, and all features."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from configure_finetuning import FinetuningConfig
+from finetune.task import Task
+from finetune.trials import TASKS, TOKENIZER, Trial, report
+from model.checkpoint_files import find
+from model.description import NETWORKS, check_heads, fields_of_folder
+from model.tokenization import Vocabulary
+from util.errors import UserError
+from util.files import read_json
+from util.log import say
+
+SIZES = ("model_size", "model_hparam_overrides", "embedding_size", "vocab_size")
+
+
+def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
+    """What the files beside the checkpoint say of the model's sizes and tokenizer, where it is not passed."""
+    folder, values = folder_of(config.init_checkpoint), {}
+    if folder is None or config.debug:
+        return values
+    fields = fields_of_folder(folder, "discriminator")
+    if fields and not any(name in passed for name in SIZES):
+        values["vocab_size"] = fields.pop("vocab_size", config.vocab_size)
+        values["model_hparam_overrides"] = fields
+        if os.path.exists(path := os.path.join(folder, NETWORKS)):
+            values["embedding_size"] = read_json(path)["embedding_size"]
+        elif os.path.exists(path := os.path.join(folder, "config.json")):
+            values["embedding_size"] = read_json(path).get("embedding_size", fields.get("hidden_size"))
+        say(f"note: the model's sizes are those of {folder}")
+    if "do_lower_case" not in passed and "do_lower_case" in (tokenizer := tokenizer_of(folder)):
+        values["do_lower_case"] = tokenizer["do_lower_case"]
+    if "vocab_file" not in passed and os.path.exists(path := os.path.join(folder, "vocab.txt")):
+        values["vocab_file"] = path
+    return values
+
+
+def folder_of(checkpoint: str | None) -> str | None:
+    """The folder that a checkpoint lies in."""
+    if not checkpoint:
+        return None
+    return checkpoint if os.path.isdir(checkpoint) else os.path.dirname(checkpoint) or "."
+
+
+def tokenizer_of(folder: str | None) -> dict[str, Any]:
+    """The tokenizer settings that a model folder notes."""
+    path = os.path.join(folder or "", TOKENIZER)
+    return read_json(path) if folder and os.path.exists(path) else {}
+
+
+def strips_accents(config: FinetuningConfig) -> bool:
+    """Whether accents are dropped: as the hparam says, else as in pre-training, else whenever lower-casing."""
+    if config.strip_accents is not None:
+        return config.strip_accents
+    noted = tokenizer_of(folder_of(config.init_checkpoint)).get("strip_accents")
+    return config.do_lower_case if noted is None else bool(noted)
+
+
+def check_vocab(config: FinetuningConfig, vocab: Vocabulary) -> None:
+    """Raises a `UserError` for a vocabulary that is larger than the token table."""
+    if len(vocab) > config.vocab_size:
+        raise UserError(
+            f"the vocabulary {config.vocab_file} has {len(vocab)} pieces, more than vocab_size {config.vocab_size}; "
+            f"set vocab_size to {len(vocab)} (or a little more)"
+        )
+
+
+def check_checkpoint(config: FinetuningConfig) -> str:
+    """The checkpoint that training starts from.
+
+    Raises:
+      UserError: there is none, or it is of a network with other attention heads.
+    """
+    path = config.init_checkpoint
+    if path == config.pretrained_dir and not os.path.isdir(path):
+        models = os.path.join(config.data_dir, "models")
+        there = sorted(os.listdir(models)) if os.path.isdir(models) else []
+        raise UserError(
+            f"there is no pre-trained model {path}; below {models}: {', '.join(there) or 'none'}. Pass another "
+            "--model-name, or init_checkpoint: a checkpoint elsewhere, or null for random weights"
+        )
+    prefix = find(path)
+    if prefix is None:
+        raise UserError(
+            f"the folder {path} holds no checkpoint; pass init_checkpoint: a checkpoint elsewhere, or null for random "
+            "weights"
+        )
+    check_heads(prefix, config.network())
+    return prefix
+
+
+def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tuple[int, str]]:
+    """The fine-tuned checkpoints that are evaluated without training: trial (1 where it is another) and prefix.
+
+    init_checkpoint where it is another than the pre-trained model's folder, else the trials' folders.
+
+    Raises:
+      UserError: there is none, or its tasks or labels are others.
+    """
+    if config.init_checkpoint and config.init_checkpoint != config.pretrained_dir:
+        found = [(1, check_checkpoint(config))]
+    else:
+        trials = [Trial(config, i, tasks, {}) for i in range(1, config.num_trials + 1)]
+        found = [(t.number, t.weights) for t in trials if os.path.isdir(t.folder) and t.weights]
+    if not found:
+        raise UserError(
+            f"do_train is false and there is no fine-tuned model: neither {config.trial_dir(1)} nor init_checkpoint; "
+            "train first, or set init_checkpoint to a fine-tuned model's folder"
+        )
+    for _, prefix in found:
+        _check_tasks(os.path.dirname(prefix), tasks)
+    return found
+
+
+def _check_tasks(folder: str, tasks: Sequence[Task]) -> None:
+    """Labels are numbers to the head, so other ones would go unnoticed."""
+    path = os.path.join(folder, TASKS)
+    if not os.path.exists(path):
+        return
+    noted = read_json(path)["tasks"]
+    for task in tasks:
+        there = noted.get(task.head_name)
+        if there is not None and task.name == task.head_name and there != task.described():
+            raise UserError(
+                f"the model in {folder} was fine-tuned on another {task.name}: {there} there, {task.described()} here"
+            )
+
+
+class Examples(NamedTuple):
+    """The features that a run needs, by the task's number."""
+
+    training: dict[int, Any]
+    evaluation: dict[int, dict[str, Any]]  # by split
+    prediction: dict[int, dict[str, Any]]  # by split: test outputs and do_predict
+
+
+def collect(config: FinetuningConfig, tasks: Sequence[Task], feature_set: Callable[..., Any]) -> Examples:
+    """The features of all splits that the run needs: for training, for evaluation, for predictions."""
+    training, evaluation, prediction = {}, {}, {}
+    evaluates = config.do_eval or (config.do_train and (config.keep_best or config.early_stopping_patience))
+    for number, task in enumerate(tasks):
+        if config.do_train:
+            training[number] = feature_set(task, "train", True, config)
+        if evaluates:
+            first, *others = task.evaluation_splits
+            splits = [first, *(split for split in others if has_files(task, split))]
+            evaluation[number] = {split: feature_set(task, split, False, config) for split in splits}
+        wanted = [config.predict_split] if config.do_predict else []
+        if config.write_test_outputs:
+            wanted += [s for s in task.test_splits if s not in wanted and has_files(task, s)]
+        prediction[number] = {split: feature_set(task, split, False, config) for split in wanted}
+    return Examples(training, evaluation, prediction)
+
+
+def has_files(task: Task, split: str) -> bool:
+    """Whether all files of a split are there."""
+    try:
+        return all(os.path.exists(path) for path in task.files(split))
+    except UserError:
+        return False
+
+
+def open_trials(config: FinetuningConfig, tasks: Sequence[Task], examples: Examples) -> list[Trial]:
+    """The trials of the command, compared with what lies in their folders (without end: the first of them)."""
+    data = {tasks[number].name: rows.key for number, rows in examples.training.items()}
+    trials = [Trial(config, i, tasks, data) for i in range(1, max(1, config.num_trials) + 1)]
+    for trial in trials:
+        trial.check()
+    return trials
+
+
+def all_finished(config: FinetuningConfig, trials: Sequence[Trial]) -> bool:
+    """Whether nothing is left to train or to predict; says so and prints the results."""
+    records = [trial.record for trial in trials]
+    if config.num_trials < 0 or not all(records) or config.do_predict or config.write_test_outputs:
+        return False
+    say(
+        f"nothing to do: all {len(trials)} trials are finished ({trials[-1].folder} is the last). Set num_trials "
+        "higher for more of them, or overwrite true to train anew"
+    )
+    report(config, records)
+    return True

@@ -1,0 +1,244 @@
+"""The folder of a trial: what a run leaves in it, and whether another may go on from there. Needs no TensorFlow."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from configure_finetuning import FinetuningConfig
+from finetune.task import Results, Task
+from model.checkpoint_files import PREFIX, find
+from model.tokenization import Vocabulary
+from util.errors import UserError
+from util.files import read_json, write_json, write_text, writing
+from util.log import heading, say, table
+
+HPARAMS, NETWORKS, TASKS, TRIAL = "hparams.json", "transformer_configs.json", "tasks.json", "trial.json"
+TOKENIZER, DEBUG_MARKER, BEST = "tokenizer_config.json", "debug_run", "best"
+
+# hparams by what a change of theirs means for a trial that is resumed
+DATA_ORDER = ("train_batch_size", "seed", "max_seq_length", "do_lower_case", "strip_accents", "double_unordered")
+SHAPE = ("joint_prediction", "answerable_classifier", "answerable_uses_start_logits")
+TRAINING = (
+    "learning_rate",
+    "weight_decay_rate",
+    "layerwise_lr_decay",
+    "lr_decay_power",
+    "num_train_epochs",
+    "warmup_proportion",
+    "keep_best",
+    "eval_every_steps",
+    "early_stopping_patience",
+    "released_quirks",
+    "answerable_weight",
+    "gradient_accumulation_steps",
+    "precision",
+    "bucketing",
+    "init_checkpoint",
+)
+
+Scores = dict[str, dict[str, Results]]  # task, split, metric
+
+
+class Trial:
+    """One of the runs with the same hparams and seeds of their own.
+
+    Args:
+      config: the hparams of the whole command.
+      number: counted from 1; its seed is seed + number - 1.
+      tasks: what is learned.
+      data: what tells one set of training examples from another.
+    """
+
+    def __init__(self, config: FinetuningConfig, number: int, tasks: Sequence[Task], data: dict[str, str]):
+        self.number, self.folder = number, config.trial_dir(number)
+        self.config = dataclasses.replace(config, seed=config.seed + number - 1)
+        self.tasks = {task.name: task.described() for task in tasks}
+        self.data = data
+
+    def path(self, name: str) -> str:
+        """A file of the trial's folder."""
+        return os.path.join(self.folder, name)
+
+    def networks(self) -> dict[str, Any]:
+        """The encoder's sizes, as a pre-training run notes them."""
+        network = self.config.network()
+        size = self.config.embedding_size or network.hidden_size
+        return {"discriminator": dataclasses.asdict(network), "generator": None, "embedding_size": size}
+
+    @property
+    def starts_afresh(self) -> bool:
+        """Whether training takes no notice of what lies in the folder."""
+        return self.config.do_train and (self.config.debug or self.config.overwrite)
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What the finished trial left: its number, seed, steps, seconds and results; None before its end."""
+        if self.starts_afresh or not os.path.exists(self.path(TRIAL)):
+            return None
+        return read_json(self.path(TRIAL))
+
+    def finished_record(self) -> dict[str, Any]:
+        """The record of a trial that has just come to its end, also of one that started afresh."""
+        return read_json(self.path(TRIAL))
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint to go on from."""
+        return None if self.starts_afresh or not os.path.isdir(self.folder) else find(self.folder)
+
+    @property
+    def weights(self) -> str | None:
+        """The checkpoint to predict with: the best where one was kept."""
+        best = self.path(BEST)
+        return (find(best) if os.path.isdir(best) else None) or find(self.folder)
+
+    def check(self) -> None:
+        """Compares the trial with what lies in its folder; changes nothing.
+
+        Raises:
+          UserError: another network, other labels, or a finished trial with other hparams lies there.
+        """
+        if self.config.debug:
+            self._check_debug()
+        if self.starts_afresh or not os.path.exists(self.path(HPARAMS)):
+            if not self.starts_afresh and os.path.isdir(self.folder) and find(self.folder):
+                raise UserError(
+                    f"{self.folder} holds a checkpoint but not {HPARAMS}, so nobody can tell how it was trained; set "
+                    "model_dir to another folder, or init_checkpoint to this one, or overwrite true to train anew"
+                )
+            return
+        before, now = read_json(self.path(HPARAMS)), self.config.in_force()
+        changed = [name for name in (*DATA_ORDER, *TRAINING) if name in before and before[name] != now[name]]
+        shape = [f"{n}: {before[n]} there, {now[n]} here" for n in SHAPE if n in before and before[n] != now[n]]
+        for name, value in ((NETWORKS, self.networks()), (TASKS, {"tasks": self.tasks})):
+            there = read_json(self.path(name))
+            shape += [f"{k}: {there.get(k)} there, {value[k]} here" for k in value if there.get(k) != value[k]]
+        data = read_json(self.path(TASKS))["data"] != self.data
+        if shape:
+            raise UserError(
+                f"{self.folder} holds a trial with another network or other labels:\n  "
+                + "\n  ".join(shape)
+                + "\nPass the same hparams, set model_dir to another folder, or overwrite true to train anew"
+            )
+        told = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)
+        if self.record and (changed or data):
+            raise UserError(
+                f"{self.folder} holds a finished trial with other hparams or data ({told or 'the training examples'});"
+                " pass the same ones, set model_dir to another folder, or overwrite true to train anew"
+            )
+        if data or any(name in DATA_ORDER for name in changed):
+            say(f"note: the order of the data differs from here on, changed: {told or 'the training examples'}")
+        elif changed:
+            say(f"note: changed since the trial began: {told}")
+
+    def _check_debug(self) -> None:
+        if os.path.isdir(self.folder) and not os.path.exists(self.path(DEBUG_MARKER)):
+            if os.path.exists(self.path(HPARAMS)) or find(self.folder):
+                raise UserError(
+                    f"debug starts the folder {self.folder} afresh, but no debug run made it; set model_dir to another "
+                    "or remove the folder yourself"
+                )
+
+    def prepare(self, vocab: Vocabulary, strip_accents: bool) -> None:
+        """Empties the folder where that is asked for, then writes what describes the trial that begins."""
+        with writing(f"in the folder {self.folder}"):
+            os.makedirs(self.folder, exist_ok=True)
+            if self.starts_afresh:
+                self.empty()
+            if self.config.debug:
+                write_text(self.path(DEBUG_MARKER), "made by a run with debug true, which starts this folder afresh\n")
+            write_text(self.path("vocab.txt"), "\n".join(vocab.tokens) + "\n")
+            tokenizer = {"do_lower_case": self.config.do_lower_case, "strip_accents": strip_accents}
+            write_json(self.path(TOKENIZER), tokenizer)
+            write_json(self.path(NETWORKS), self.networks())
+            write_json(self.path(TASKS), {"tasks": self.tasks, "data": self.data})
+            write_json(self.path(HPARAMS), self.config.in_force())
+
+    def finish(self, steps: int, seconds: float, results: Scores) -> None:
+        """Writes the record of a trial that has come to its end."""
+        record = {"trial": self.number, "seed": self.config.seed, "steps": steps, "train_seconds": round(seconds, 1)}
+        with writing(f"in the folder {self.folder}"):
+            write_json(self.path(TRIAL), {**record, "results": results})
+
+    def empty(self) -> None:
+        """Removes what a trial writes into its folder, and nothing else; the user asked for it."""
+        for name in ("tensorboard", BEST):
+            shutil.rmtree(self.path(name), ignore_errors=True)
+        notes = ("metrics.jsonl", HPARAMS, NETWORKS, TASKS, TRIAL, TOKENIZER, "vocab.txt", DEBUG_MARKER)
+        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
+            if name in notes:
+                os.remove(self.path(name))
+        self.remove_checkpoints()
+
+    def remove_checkpoints(self) -> None:
+        """Removes the folder's checkpoints (keep_all_models false, overwrite, debug)."""
+        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
+            if name == "checkpoint" or name.startswith(PREFIX + "-"):
+                os.remove(self.path(name))
+        shutil.rmtree(self.path(BEST), ignore_errors=True)
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+def results_lines(results: Scores) -> list[str]:
+    """One line a task and split, as released: "mnli: accuracy: 81.30 - loss: 0.52"."""
+    return [
+        f"{task}{'' if split == 'dev' else ' ' + split}: "
+        + " - ".join(f"{metric}: {value:.2f}" for metric, value in scores.items())
+        for task, splits in results.items()
+        for split, scores in splits.items()
+    ]
+
+
+def summary(all_results: Sequence[Scores]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    """Median, mean and standard deviation (of the sample) over trials, by task, split and metric."""
+    first = all_results[0]
+    return {
+        task: {
+            split: {
+                metric: _statistics([results[task][split][metric] for results in all_results]) for metric in metrics
+            }
+            for split, metrics in splits.items()
+        }
+        for task, splits in first.items()
+    }
+
+
+def _statistics(values: Sequence[float]) -> dict[str, float]:
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"median": float(np.median(values)), "mean": float(np.mean(values)), "std": deviation, "n": len(values)}
+
+
+def write_results(path: str, records: Sequence[dict[str, Any]]) -> None:
+    """Writes results of trials: a text file with a line a task, split and trial, and JSON with their statistics."""
+    lines = [line for record in records for line in results_lines(record["results"])]
+    with writing(f"the results {path}"):
+        write_text(path, "".join(line + "\n" for line in lines))
+        all_results = [record["results"] for record in records]
+        write_json(os.path.splitext(path)[0] + ".json", {"trials": list(records), "summary": summary(all_results)})
+
+
+def report(config: FinetuningConfig, records: list[dict]) -> None:
+    """Writes and prints the results of all trials."""
+    records = [record for record in records if record["results"]]
+    if not records:
+        return
+    write_results(config.results_txt, records)
+    heading("results")
+    for record in records:
+        for line in results_lines(record["results"]):
+            say(f"trial {record['trial']} (seed {record['seed']}): {line}")
+    if len(records) > 1:
+        rows = [
+            [f"{task} {split} {metric}", *(f"{value[key]:.2f}" for key in ("median", "mean", "std")), value["n"]]
+            for task, splits in summary([record["results"] for record in records]).items()
+            for split, metrics in splits.items()
+            for metric, value in metrics.items()
+        ]
+        say(table(["", "median", "mean", "std", "trials"], rows))
+    say(f"written: {config.results_txt} and {os.path.splitext(config.results_txt)[0]}.json")
