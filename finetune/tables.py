@@ -5,14 +5,13 @@ malformed row is skipped, counted and shown; too many of them are an error.
 """
 
 import csv
-import difflib
 import io
 import json
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from util.errors import UserError
+from util.errors import UserError, nearest_hint
 from util.log import say
 
 FORMATS = {"tsv": "tsv", "csv": "csv", "jsonl": "jsonl", "json": "jsonl", "txt": "conll", "conll": "conll"}
@@ -132,9 +131,9 @@ class Table:
             return self.header.index(column)
         else:
             names = self.header
-        near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
-        raise UserError(f'{self.path} has no column "{column}"{hint} It has: {", ".join(names)}')
+        raise UserError(
+            f'{self.path} has no column "{column}"{nearest_hint(column, names)} Its columns: {", ".join(names)}'
+        )
 
     def field(self, row: Row, column: str | int) -> Any:
         """What a row holds in a column (as `resolve` gives it).

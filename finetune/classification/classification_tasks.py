@@ -206,7 +206,7 @@ class ClassificationTask(TextTask):
 
     def parse_label(self, value: Any) -> str | tuple[str, ...]:
         if not self.multi_label:
-            label = _as_text(value)
+            label = as_text(value)
             if label not in self._ids:
                 raise ValueError(f"is none of the task's; expected one of: {', '.join(self.labels)}")
             return label
@@ -327,11 +327,16 @@ def split_labels(value: Any, separator: str) -> list[str]:
       ValueError: it is neither.
     """
     if isinstance(value, list):
-        return [_as_text(item) for item in value]
-    return [label for label in (part.strip() for part in _as_text(value).split(separator)) if label]
+        return [as_text(item) for item in value]
+    return [label for label in (part.strip() for part in as_text(value).split(separator)) if label]
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A label of a table as text; JSON's numbers and truth values as they are written there.
+
+    Raises:
+      ValueError: it is neither.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):
