@@ -225,9 +225,8 @@ class CustomClassification(DescribedFiles, ClassificationTask):
         labels: set[str] = set()
         for row in table.rows:
             try:
-                labels.update(
-                    split_labels(table.field(row, column), separator) if several else [table.text(row, column)]
-                )
+                written = table.field(row, column)
+                labels.update(split_labels(written, separator) if several else [as_text(written)])
             except (tables.MalformedRow, ValueError):
                 continue  # told when the examples are read
         if len(labels) < 2 - several:

@@ -5,6 +5,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from configure_finetuning import FinetuningConfig
@@ -65,6 +66,7 @@ class TextTask(Task):
     def __init__(self, config: FinetuningConfig, name: str, tokenizer: FullTokenizer):
         super().__init__(config, name, tokenizer)
         self._cls, self._sep = tokenizer.vocab[CLS], tokenizer.vocab[SEP]
+        self._read: dict[str, list[Example]] = {}  # of all splits but the training one
 
     @abc.abstractmethod
     def columns(self, split: str) -> Columns:
@@ -98,10 +100,14 @@ class TextTask(Task):
         return tables.Table(path, "tsv", header, tables.DEBUG_LINES if self.config.debug else 0)
 
     def examples(self, split: str) -> list[Example]:
+        if split in self._read:
+            return self._read[split]
         examples: list[Example] = []
         for path in self.files(split):
             examples += self._examples_of(path, self.columns(split), len(examples))
-        if self.both_orders and self.config.double_unordered and split == "train":
+        if split != "train":
+            self._read[split] = examples
+        elif self.both_orders and self.config.double_unordered:
             start = examples[-1].eid + 1
             examples += [
                 Example(start + eid, text_b, text_a, label, ident) for eid, text_a, text_b, label, ident in examples
@@ -197,7 +203,15 @@ class ClassificationTask(TextTask):
 
     @property
     def metric(self) -> Metric:
-        return Metric(self.metrics[0], chance=0.0 if self.metrics[0] == "mcc" else None)
+        return Metric(self.metrics[0], chance={"mcc": 0.0, "accuracy": self._majority}.get(self.metrics[0]))
+
+    @cached_property
+    def _majority(self) -> float | None:
+        """The accuracy of always giving the most frequent class of the split that runs are judged on."""
+        if not self.config.do_eval or not self.evaluation_splits or self.multi_label:
+            return None
+        counts = self.label_counts(self.examples(self.evaluation_splits[0]))
+        return 100.0 * max(counts.values()) / sum(counts.values())
 
     @property
     def feature_specs(self) -> list[FeatureSpec]:
