@@ -202,16 +202,6 @@ class MRQA(QATask):
     ending = ".jsonl"
 
 
-QA_TASKS: dict[str, type[QATask]] = {
-    "squad": SQuAD,
-    "squadv1": SQuADv1,
-    "newsqa": MRQA,
-    "naturalqs": MRQA,
-    "triviaqa": MRQA,
-    "searchqa": MRQA,
-}
-
-
 class CustomQA(QATask):
     """One's own questions, in SQuAD's JSON or MRQA's JSONL.
 

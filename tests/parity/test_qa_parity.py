@@ -9,8 +9,9 @@ import pytest
 from configure_finetuning import make_config
 from finetune.qa.answers import project
 from finetune.qa.examples import QAExample
-from finetune.qa.qa_tasks import MRQA, QATask, SQuAD, SQuADv1
+from finetune.qa.qa_tasks import QATask
 from finetune.qa.windows import best_windows
+from finetune.task_builder import TASKS
 from model.tokenization import FullTokenizer, load_vocab
 
 CASES = "data/qa_features/*/"
@@ -42,9 +43,7 @@ def make_task(golden: Path, case: Path, folder: Path) -> QATask:
     for kind in ("eval", "na", "preds"):
         hparams[f"qa_{kind}_file"] = str(folder / ("{}_" + kind + ".json"))
     config = make_config("m", str(folder / "data"), hparams)
-    kinds = {"squad": SQuAD, "squadv1": SQuADv1}
-    tokenizer = FullTokenizer(vocab, config.do_lower_case)
-    return kinds.get(name, MRQA)(config, name, tokenizer)
+    return TASKS[name](config, name, FullTokenizer(vocab, config.do_lower_case))
 
 
 def as_released(eid: int) -> int:

@@ -8,6 +8,7 @@ from finetune.qa.answers import AnswerCollector
 from finetune.qa.examples import AnswerNotFound, Paragraph, QAExample, locate
 from finetune.qa.windows import Featurizer, WindowSettings, best_windows, cut
 from finetune.qa.word_by_word import featurize_word_by_word, is_max_context, split_at_white_space, window_starts
+from model.tokenization import UNK
 from tests.questions import make_tokenizer
 
 SPACES = " \t\n\r\u202f"
@@ -105,6 +106,7 @@ def test_numbers_of_windows_never_collide():
 def test_answers_are_found_again(example, case):
     """From characters to pieces and back: what comes back holds all that the tokenizer sees of the answer."""
     tokenizer = tokenizers[case]
+    assume(UNK not in tokenizer.tokenize(example.answer.text))  # it would match any other [UNK], as released
     featurizer = Featurizer("t", tokenizer, WindowSettings(500, 10, 500))
     config = FinetuningConfig("m", "d", joint_prediction=False, max_answer_length=500)
     (window,) = featurizer.features(example) or [None]
