@@ -139,7 +139,7 @@ def _build(
         work = [(task, is_training, examples[start:end], part) for part, start, end in zip(parts, bounds, bounds[1:])]
         try:
             found = _run(work, f"features of {task.name} {split}", len(examples), progress)
-            description = _together(found)
+            description = _together(found, config.log_examples)
             if not description["lengths"]:
                 raise UserError(f"{task.name}: none of the {len(examples)} examples of {split} can be used")
             description["sha256"] = _join(parts, path)
@@ -226,12 +226,12 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
-def _together(found: list[dict[str, Any]]) -> dict[str, Any]:
+def _together(found: list[dict[str, Any]], all_shown: bool) -> dict[str, Any]:
     """What is known of all parts."""
     names = ("examples", "unused", "cut", "unknown", "pieces")
     return {
         "lengths": [length for part in found for length in part["lengths"]],
-        "shown": [shown for part in found for shown in part["shown"]],
+        "shown": [shown for part in found for shown in part["shown"]][: None if all_shown else SHOWN],
         **{name: sum(part[name] for part in found) for name in names},
     }
 
