@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from configure_finetuning import FinetuningConfig
 from finetune.feature_spec import Features, FeatureSpec
-from finetune.qa import qa_metrics
 from finetune.qa.answers import AnswerCollector
 from finetune.qa.examples import QAExample
+from finetune.qa.qa_scorer import QAScorer, answers_by_id
 from finetune.qa.reading import DEBUG_LINES, QuestionReader
 from finetune.qa.windows import Featurizer, WindowSettings
-from finetune.task import Metric, Outputs, Results, Scorer, Task
+from finetune.task import Metric, Outputs, Task
 from model.tokenization import FullTokenizer
 from util.errors import UserError
-from util.files import write_json, writing
+from util.files import write_json
 
 if TYPE_CHECKING:
     from model.modeling import Initializer, NamedLayer
@@ -118,8 +118,11 @@ class QATask(Task):
 
     def shown(self, example: QAExample) -> tuple[str, str]:
         """The question and the text; the answer, or all that count as right."""
-        label = example.answer.text if example.answer else " | ".join(example.golds or ())
-        return f"{example.question} | {example.paragraph.text}", label or "(no answer)"
+        text = f"{example.question} | {example.paragraph.text}"
+        if example.answer:
+            return text, example.answer.text
+        golds = dict.fromkeys(example.golds or ())
+        return text, " | ".join(golds) or ("" if example.golds is None else "(no answer)")
 
     def label_counts(self, examples: list[QAExample]) -> dict[str, int]:
         """How many questions have an answer in the text, where some have none."""
@@ -141,9 +144,10 @@ class QATask(Task):
 
         return QAHead(self.name, hidden_size, self.config, self.unanswerable, init)
 
-    def scorer(self, split: str) -> "QAScorer":
+    def scorer(self, split: str) -> QAScorer:
         """Exact match and F1, of SQuAD 2.0 or 1.1."""
-        return QAScorer(self, self.examples(split))
+        examples = self.examples(split)
+        return QAScorer(self.name, self.config, self.unanswerable, self.collector(examples))
 
     def collector(self, examples: list[QAExample]) -> AnswerCollector:
         """Takes windows' outputs and gives answers."""
@@ -247,68 +251,6 @@ class CustomQA(QATask):
     def most_paragraphs(self) -> int:
         """A few in debug runs, whatever the format."""
         return DEBUG_LINES if self.config.debug else 0
-
-
-class QAScorer(Scorer):
-    """Metrics of one split's answers by the official rules.
-
-    Args:
-      task: the task.
-      examples: of the split, all of them.
-    """
-
-    def __init__(self, task: QATask, examples: list[QAExample]):
-        self.task, self.examples = task, examples
-        self.collector = task.collector(examples)
-        self.losses: list[float] = []
-        self._answers: tuple[dict[str, str], dict[str, float]] | None = None
-
-    def update(self, features: Features, outputs: Outputs) -> None:
-        """Takes one window."""
-        self.collector.update(int(features[f"{self.task.name}_eid"]), outputs)
-        self.losses.append(float(outputs["loss"]))
-        self._answers = None
-
-    def answers(self) -> tuple[dict[str, str], dict[str, float]]:
-        """Answers and null odds by the questions' ids."""
-        if self._answers is None:
-            self._answers = answers_by_id(self.collector)
-        return self._answers
-
-    def evaluation(self) -> dict[str, float]:
-        """The official figures, in the order in which the official script gives them."""
-        answers, null_odds = self.answers()
-        golds = {example.id: example.golds for example in self.examples}
-        if self.task.unanswerable:
-            return qa_metrics.unanswerable_metrics(answers, null_odds, golds, self.task.config.qa_na_threshold)
-        return qa_metrics.answer_metrics(answers, golds)
-
-    def results(self) -> Results:
-        """The official figures by name, and the mean of the windows' losses (as released, of start = end = 0)."""
-        return dict(sorted(self.evaluation().items())) | {"loss": sum(self.losses) / max(1, len(self.losses))}
-
-    def write(self, config: FinetuningConfig) -> list[str]:
-        """Writes the answers, and for tasks like SQuAD 2.0 null odds and figures."""
-        answers, null_odds = self.answers()
-        contents = {config.qa_preds_file: answers}
-        if self.task.unanswerable:
-            contents |= {config.qa_na_file: null_odds, config.qa_eval_file: self.evaluation()}
-        paths = []
-        for pattern, content in contents.items():
-            paths.append(pattern.format(self.task.name))
-            with writing(paths[-1]):
-                write_json(paths[-1], content)
-        return paths
-
-
-def answers_by_id(collector: AnswerCollector) -> tuple[dict[str, str], dict[str, float]]:
-    """Answers, and null odds where there are any, by the questions' ids."""
-    answers, null_odds = {}, {}
-    for example, prediction in collector.predictions():
-        answers[example.id] = prediction.text
-        if prediction.null_odds is not None:
-            null_odds[example.id] = prediction.null_odds
-    return answers, null_odds
 
 
 def _check(config: FinetuningConfig) -> None:

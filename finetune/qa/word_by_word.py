@@ -41,10 +41,9 @@ def featurize_word_by_word(
       tokenize: gives the pieces of a text; by default the tokenizer's definition, without any memory.
     """
     name, tokenizer, settings = featurizer.name, featurizer.tokenizer, featurizer.settings
-    vocab = tokenizer.vocab
     if tokenize is None:
         tokenize = partial(
-            tokenize_by_definition, vocab=vocab, lower=tokenizer.do_lower_case, strip=tokenizer.strip_accents
+            tokenize_by_definition, vocab=tokenizer.vocab, lower=tokenizer.do_lower_case, strip=tokenizer.strip_accents
         )
     question = tokenize(example.question)[: settings.longest_question]
     words, _ = split_at_white_space(example.paragraph.text)
@@ -54,20 +53,15 @@ def featurize_word_by_word(
         first_of_word.append(len(pieces))
         for piece in tokenize(word):
             pieces.append(piece)
-    first = last = -1
-    if example.answer:
-        first = first_of_word[example.answer.first_word]
-        ends_text = example.answer.last_word + 1 == len(words)
-        last = (len(pieces) if ends_text else first_of_word[example.answer.last_word + 1]) - 1
-        first, last = _narrowed(pieces, first, last, tokenize(example.answer.text))
-    windows = []
+    first, last = _answer(example, pieces, first_of_word, tokenize)
+    offset = len(question) + 2
+    windows: list[Features] = []
     for start, length in window_starts(len(pieces), settings.max_seq_length - len(question) - 3, settings.doc_stride):
         tokens = [CLS] + question + [SEP] + pieces[start : start + length] + [SEP]
-        offset = len(question) + 2
         holds = first >= start and last <= start + length - 1
         windows.append(
             {
-                "input_ids": [vocab[token] for token in tokens],
+                "input_ids": [tokenizer.vocab[token] for token in tokens],
                 "segment_ids": [0 if i < offset else 1 for i in range(len(tokens))],
                 f"{name}_eid": example.eid * WINDOWS + len(windows),
                 f"{name}_start_positions": first - start + offset if holds else 0,
@@ -78,7 +72,16 @@ def featurize_word_by_word(
     return windows
 
 
-def _narrowed(pieces: list[str], first: int, last: int, answer: list[str]) -> tuple[int, int]:
+def _answer(
+    example: QAExample, pieces: list[str], first_of_word: list[int], tokenize: Callable[[str], list[str]]
+) -> tuple[int, int]:
+    """The first and last piece of the answer: those of its words, narrowed to the answer's own where they match."""
+    if not example.answer:
+        return -1, -1
+    _, first_word, last_word = example.answer
+    first = first_of_word[first_word]
+    last = (len(pieces) if last_word + 1 == len(first_of_word) else first_of_word[last_word + 1]) - 1
+    answer = tokenize(example.answer.text)
     for start in range(first, last + 1):
         for end in range(last, start - 1, -1):
             if pieces[start : end + 1] == answer:
