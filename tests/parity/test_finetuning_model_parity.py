@@ -210,3 +210,38 @@ def test_training_trajectory(case):
             for name, value in np.load(weights).items():
                 np.testing.assert_allclose(model.variables[name], value, **WEIGHTS, err_msg=f"{name}, step {t + 1}")
     assert compared
+
+
+MENDED = ("naturalqs", "debug")  # naturalqs is a QA task; debug runs have folders of their own and no checkpoint
+PICKLED = {"results_pkl", "write_distill_outputs"}  # nothing is pickled
+
+
+@pytest.mark.golden_cases("data/configs/finetuning.json")
+def test_hparams_in_force(case):
+    """Defaults by task and model size, and paths."""
+    compared = 0
+    for name, expected in json.loads(case.read_text()).items():
+        if name == "formatters":
+            config = make_config("electra_x", "/DATA", {"task_names": ["squad"]})
+            for key in ("qa_eval_file", "qa_na_file", "qa_preds_file"):
+                assert getattr(config, key).format("squad") == expected[key]
+            assert config.test_predictions.format("squad", "test", 1) + ".pkl" == expected["test_predictions"]
+            continue
+        if any(part in name for part in MENDED):
+            continue
+        passed = {"task_names": expected["task_names"], "model_size": expected["model_size"]}
+        if name == "case|override":
+            chosen = ("max_seq_length", "learning_rate", "num_train_epochs")
+            passed |= {key: expected[key] for key in chosen}
+        ours = make_config(expected["model_name"], "/DATA", passed).in_force()
+        for key in expected.keys() - PICKLED:
+            assert ours[key] == expected[key], (name, key)
+        compared += 1
+    assert compared >= 10
+
+
+def test_question_answering_defaults():
+    """Every QA task has 512 tokens and 2 epochs, natural questions too."""
+    for task in ("squad", "naturalqs"):
+        config = make_config("m", "d", {"task_names": [task]})
+        assert (config.max_seq_length, config.num_train_epochs) == (512, 2.0)
