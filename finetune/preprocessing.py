@@ -19,7 +19,7 @@ import numpy as np
 from configure_finetuning import FinetuningConfig
 from finetune.feature_spec import Features
 from finetune.task import Task
-from model.tokenization import CLS, PAD, SEP, UNK
+from model.tokenization import CLS, MAX_WORD_LENGTH, PAD, SEP, UNK
 from util.errors import UserError
 from util.files import read_json, sha256_of, write_text, writing
 from util.log import say
@@ -29,7 +29,8 @@ from util.tfrecords import Shard, record_bytes
 from util.workers import run_workers
 
 VERSION = 1  # of the features; another one when the same example gives other features
-LEAST_PER_PROCESS = 5000  # examples; fewer are not worth another process
+LEAST_PER_PROCESS = 50_000  # examples; fewer are made before another process has started
+LEAST_WITH_PROGRESS = 5000
 SHOWN = 3  # examples in the log
 LEFT_AFTER = 3600.0  # seconds after which a part that nobody writes to is a leftover
 MOST_SHOWN = 1000  # characters of an example in the log
@@ -173,7 +174,7 @@ def _run(work: list[tuple], label: str, total: int, progress: bool) -> list[dict
     else:
         found = [_write_part(*work[0], lambda number: on_report(0, number))]
     line.update(total)
-    if progress and total >= LEAST_PER_PROCESS:
+    if progress and total >= LEAST_WITH_PROGRESS:
         line.close()
     return found
 
@@ -189,7 +190,9 @@ def _write_part(
     shown = len(examples) if task.config.log_examples else SHOWN
     with open(path, "wb") as file:
         for number, example in enumerate(examples):
+            long_words = task.tokenizer.long_words
             windows = task.featurize(example, is_training)
+            counts["long_words"] += task.tokenizer.long_words - long_words
             counts["unused"] += not windows
             counts["cut"] += bool(windows) and task.is_cut(example, windows)
             for features in windows:
@@ -228,7 +231,7 @@ def _short(text: str) -> str:
 
 def _together(found: list[dict[str, Any]], all_shown: bool) -> dict[str, Any]:
     """What is known of all parts."""
-    names = ("examples", "unused", "cut", "unknown", "pieces")
+    names = ("examples", "unused", "cut", "unknown", "pieces", "long_words")
     return {
         "lengths": [length for part in found for length in part["lengths"]],
         "shown": [shown for part in found for shown in part["shown"]][: None if all_shown else SHOWN],
@@ -267,6 +270,8 @@ def _say_what(task: str, split: str, description: dict[str, Any], all_examples: 
         parts.append(f"{unused} examples cannot be used")
     parts.append(f"longest {max(description['lengths'])} tokens")
     parts.append(f"[UNK] {description['unknown'] / max(1, description['pieces']):.2%} of the pieces")
+    if long_words := description["long_words"]:
+        parts.append(f"{long_words} words of over {MAX_WORD_LENGTH} characters are [UNK]")
     parts.append(f"{description['cut']} examples cut to fit = {description['cut'] / number:.2%}")
     say(", ".join(parts))
     if counts := description["label_counts"]:

@@ -138,12 +138,13 @@ def test_log_on_building_and_on_a_cache_hit(tmp_path, capsys):
     assert capsys.readouterr().out.count("  text:") == 3
 
 
-def test_share_of_unknown_pieces(tmp_path, capsys):
-    write(tmp_path, "own/train.jsonl", '{"text": "☃ a ☃ a ☃ a ☃ a", "topic": "x"}\n{"text": "", "topic": "y"}\n')
+def test_shares_of_unknown_pieces_and_long_words(tmp_path, capsys):
+    rows = [{"text": "☃ a ☃ a ☃ a a", "topic": "x"}, {"text": "a" * 201, "topic": "y"}]
+    write(tmp_path, "own/train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     config = config_of(tmp_path, "own", TOPIC)
     (task,) = make_tasks(config, FullTokenizer(VOCABULARY))
     feature_set(task, "train", True, config)
-    assert "[UNK] 50.00% of the pieces" in capsys.readouterr().out
+    assert "[UNK] 50.00% of the pieces, 1 words of over 200 characters are [UNK]" in capsys.readouterr().out
 
 
 BUILD = """
