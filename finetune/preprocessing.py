@@ -28,7 +28,7 @@ from util.tf_example import example_bytes, read_example
 from util.tfrecords import Shard, record_bytes
 from util.workers import run_workers
 
-VERSION = 1  # of the features; another one when the same example gives other features
+VERSION = 2  # of the features and of the JSON beside them; another one when the same example gives other ones
 LEAST_PER_PROCESS = 50_000  # examples; fewer are made before another process has started
 LEAST_WITH_PROGRESS = 5000
 SHOWN = 3  # examples in the log
