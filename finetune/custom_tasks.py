@@ -85,8 +85,8 @@ def _check_description(where: str, description: Description) -> None:
         if key in ("name", "kind"):
             continue
         if key not in keys:
-            raise UserError(f'{where}: unknown key "{key}"{nearest_hint(key, keys)} The keys of {kind} tasks are: '
-                            f"name, kind, {', '.join(keys)}")  # fmt: skip
+            hint = nearest_hint(key, keys) or "."
+            raise UserError(f'{where}: unknown key "{key}"{hint} {kind} tasks have: name, kind, {", ".join(keys)}')
         if not isinstance(value, keys[key]) or (isinstance(value, bool) and bool not in keys[key]):
             expected = " or ".join(_NAMES[one] for one in keys[key])
             raise UserError(f'{where}: "{key}" must be {expected}, got {value!r}')
@@ -119,8 +119,8 @@ def _check_values(where: str, kind: str, description: Description) -> None:
 
 def _check_choice(where: str, what: str, value: Any, valid: Iterable[str]) -> None:
     if not isinstance(value, str) or value not in valid:
-        raise UserError(f"{where}: unknown {what} {value!r}{nearest_hint(str(value), valid)} Expected one of: "
-                        f"{', '.join(valid)}")  # fmt: skip
+        hint = nearest_hint(str(value), valid) or "."
+        raise UserError(f"{where}: unknown {what} {value!r}{hint} Expected one of: {', '.join(valid)}")
 
 
 def _metrics(description: Description) -> Sequence[str]:

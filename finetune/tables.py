@@ -131,9 +131,8 @@ class Table:
             return self.header.index(column)
         else:
             names = self.header
-        raise UserError(
-            f'{self.path} has no column "{column}"{nearest_hint(column, names)} Its columns: {", ".join(names)}'
-        )
+        hint = nearest_hint(column, names) or "."
+        raise UserError(f'{self.path} has no column "{column}"{hint} Its columns: {", ".join(names)}')
 
     def field(self, row: Row, column: str | int) -> Any:
         """What a row holds in a column (as `resolve` gives it).

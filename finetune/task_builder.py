@@ -30,7 +30,7 @@ def make_tasks(config: FinetuningConfig, tokenizer: FullTokenizer) -> list[Task]
         raise UserError("hparam task_names is empty; name one or more of: " + ", ".join([*TASKS, *own]))
     for name in names:
         if not isinstance(name, str) or name not in (*TASKS, *own):
-            hint = nearest_hint(str(name), [*TASKS, *own])
+            hint = nearest_hint(str(name), [*TASKS, *own]) or "."
             raise UserError(f"hparam task_names: unknown task {name!r}{hint} Tasks: {', '.join([*TASKS, *own])}")
         if names.count(name) > 1:
             raise UserError(f'hparam task_names names "{name}" twice')
