@@ -37,9 +37,7 @@ def f1(answer: str, gold: str) -> float:
 
 def f1_or_no_answer(answer: str, gold: str) -> float:
     """`f1`, but two answers without a word are equal (SQuAD 2.0)."""
-    if not normalize(answer) or not normalize(gold):
-        return exact(answer, gold)
-    return f1(answer, gold)
+    return f1(answer, gold) if normalize(answer) or normalize(gold) else 1.0
 
 
 def best_of(metric: Callable[[str, str], float], answers: dict[str, str], golds: Golds) -> Scores:

@@ -92,6 +92,13 @@ def test_max_context(n_pieces, room, stride):
         assert is_max_context(windows, owner[piece], piece)
 
 
+def test_a_long_window_shows_more_than_a_short_one():
+    windows = cut(550, 300, 200)  # the last one is 150 pieces long
+    owner = best_windows(windows)
+    assert [is_max_context(windows, owner[piece], piece) for piece in range(550)] == [True] * 550
+    assert (windows[-1], owner[449], owner[450], owner[451]) == ((400, 150), 1, 1, 2)  # 49 + 3.00 beats 50 + 1.50
+
+
 def test_numbers_of_windows_never_collide():
     featurizer = Featurizer("t", tokenizers[True, True], WindowSettings(8, 2, 1))
     paragraph = Paragraph("a " * 1500)
