@@ -218,11 +218,15 @@ class Token(NamedTuple):
     columns: list[str]
 
 
-def read_conll(path: str, most_sentences: int = 0) -> list[list[Token]]:
+def read_conll(path: str, most_sentences: int = 0, keep_open_end: bool = True) -> list[list[Token]]:
     """The sentences of a file of columns: a word a line, a blank line after each sentence.
 
     Columns are split at tabs where a line holds one, at white space otherwise. Lines with -DOCSTART- are skipped. A
     line with another number of columns than the file's first is malformed.
+
+    Args:
+      most_sentences: where reading ends; 0 for the end of the file.
+      keep_open_end: a last sentence without a blank line after it counts.
 
     Raises:
       UserError: it cannot be read, or too many lines are malformed.
@@ -230,7 +234,7 @@ def read_conll(path: str, most_sentences: int = 0) -> list[list[Token]]:
     malformed = Malformed(path)
     sentences: list[list[Token]] = [[]]
     rows, width = 0, 0
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), 1):
         if not line.strip():
             if len(sentences) == most_sentences and sentences[-1]:
                 break
@@ -247,4 +251,6 @@ def read_conll(path: str, most_sentences: int = 0) -> list[list[Token]]:
         else:
             malformed.add(number, f"{len(columns)} columns, {width} before", line)
     malformed.check(rows)
+    if sentences[-1] and not keep_open_end and len(sentences) != most_sentences:
+        sentences.pop()
     return [sentence for sentence in sentences if sentence]

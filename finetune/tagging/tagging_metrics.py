@@ -16,9 +16,11 @@ class TaggingScorer(Scorer):
       task: whose features are scored.
       labels: by their ids; BIOES unless only accuracy is asked for.
       metrics: names, in the order in which they are printed.
+      loss_factor: of the reported loss; the released code doubles it.
     """
 
-    def __init__(self, task: str, labels: Sequence[str], metrics: Sequence[str]):
+    def __init__(self, task: str, labels: Sequence[str], metrics: Sequence[str], loss_factor: float = 1.0):
+        self.loss_factor = loss_factor
         self.feature, self.labels, self.metrics = f"{task}_labels", labels, metrics
         self.in_spans = any(name != "accuracy" for name in metrics)
         self.gold = self.predicted = self.right = 0  # spans
@@ -45,7 +47,10 @@ class TaggingScorer(Scorer):
             "f1": _percent(2 * self.right, self.predicted + self.gold),
             "accuracy": _percent(self.right_words, self.words),
         }
-        return {**{name: scores[name] for name in self.metrics}, "loss": self.loss / max(1, self.words)}
+        return {
+            **{name: scores[name] for name in self.metrics},
+            "loss": self.loss_factor * self.loss / max(1, self.words),
+        }
 
 
 def _percent(part: int, whole: int) -> float:

@@ -49,6 +49,9 @@ class TaggingTask(Task):
       classes: of the spans (of the words, where `scheme` is plain); None: those in the files of all splits.
       metrics: names of `tagging_metrics`; runs are judged by f1 where it is among them, else by the first.
       word, tag: the columns.
+
+    With `released_quirks` text is always lower-cased, a last sentence without a blank line after it is dropped, long
+    sentences are cut too early (see `_fits`), and losses are reported doubled.
     """
 
     kind = "tagging"
@@ -56,6 +59,8 @@ class TaggingTask(Task):
     def __init__(self, config: FinetuningConfig, name: str, tokenizer: FullTokenizer, scheme: str = "bio",
                  classes: Sequence[str] | None = None, metrics: Sequence[str] = ("precision", "recall", "f1"),
                  word: int = 0, tag: int = -1):  # fmt: skip
+        if config.released_quirks and not tokenizer.do_lower_case:
+            tokenizer = FullTokenizer(tokenizer.vocabulary)
         super().__init__(config, name, tokenizer)
         self.scheme, self.classes, self.metrics, self.word, self.tag = scheme, classes, metrics, word, tag
         self._read: dict[str, list[Sentence]] = {}
@@ -88,7 +93,8 @@ class TaggingTask(Task):
 
     def read_sentences(self, path: str) -> list[list[Token]]:
         """The sentences of a file: tokens with their columns."""
-        return read_conll(path, DEBUG_SENTENCES if self.config.debug else 0)
+        most = DEBUG_SENTENCES if self.config.debug else 0
+        return read_conll(path, most, keep_open_end=not self.config.released_quirks)
 
     def examples(self, split: str) -> list[Sentence]:
         if split not in self._read:
@@ -171,16 +177,15 @@ class TaggingTask(Task):
 
     def featurize(self, example: Sentence, is_training: bool) -> list[Features]:
         """As many whole words as fit; a word without pieces has the position of the next one."""
-        ids = [self._special[CLS][0]]
+        ids: list[int] = []
         positions: list[int] = []
-        for word in example.words:
-            pieces = self.word_ids(word)
-            if len(ids) + len(pieces) + 1 > self.config.max_seq_length:
+        for pieces in (self._special[CLS], *map(self.word_ids, example.words)):
+            if not self._fits(len(ids), len(pieces), len(example.words)):
                 break
             positions.append(len(ids))
             ids += pieces
         ids += self._special[SEP]
-        del positions[len(ids) :]  # of many words without pieces
+        positions = positions[1 : len(ids) + 1]  # not [CLS]; fewer than there are of many words without pieces
         n = len(positions)
         labels = [self._id(label, example) for label in example.labels[:n]] if example.labels else [0] * n
         return [{
@@ -191,6 +196,14 @@ class TaggingTask(Task):
             f"{self.name}_labels_mask": [1.0] * n,
             f"{self.name}_labeled_positions": positions,
         }]  # fmt: skip
+
+    def _fits(self, length: int, pieces: int, words: int) -> bool:
+        """Whether a word of some pieces fits behind `length` others, before [SEP].
+
+        The released code asks for room for as many pieces as the sentence has words, [CLS] and [SEP] among them.
+        """
+        most = self.config.max_seq_length - 1
+        return length + pieces <= most and not (self.config.released_quirks and length + words + 2 > most)
 
     def _id(self, label: str, example: Sentence) -> int:
         if label not in self._ids:
@@ -209,7 +222,8 @@ class TaggingTask(Task):
         return dict(sorted(counts.items()))
 
     def shaped_by(self) -> dict[str, Any]:
-        return {"labels": self.labels, "scheme": self.scheme, "word": self.word, "tag": self.tag}
+        return {"labels": self.labels, "scheme": self.scheme, "word": self.word, "tag": self.tag,
+                "released_quirks": self.config.released_quirks}  # fmt: skip
 
     # ---- head and scores -------------------------------------------------------------------------------------------
 
@@ -219,7 +233,7 @@ class TaggingTask(Task):
         return TaggingHead(self.head_name, hidden_size, len(self.labels), init)
 
     def scorer(self, split: str) -> Scorer:
-        return TaggingScorer(self.name, self.labels, self.metrics)
+        return TaggingScorer(self.name, self.labels, self.metrics, 2.0 if self.config.released_quirks else 1.0)
 
     def described(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": self.labels, "scheme": self.scheme}
