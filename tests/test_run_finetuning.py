@@ -1,0 +1,235 @@
+"""run_finetuning.py on small real runs: results, trials, resuming, devices, several tasks, evaluation alone."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import finetuning_runs, training_runs
+from tests.finetuning_runs import HPARAMS, NO_DROPOUT, finetune, finetune_here, finetuning_command, results
+
+
+@pytest.fixture(scope="module")
+def data(training_data, tmp_path_factory):
+    """A data folder with a vocabulary, a pre-trained model called tiny, and tasks."""
+    folder = tmp_path_factory.mktemp("finetuning")
+    (folder / "vocab.txt").write_bytes((training_data / "vocab.txt").read_bytes())
+    finetuning_runs.make_tasks(folder)
+    made = training_runs.pretrain_here(
+        training_data, "for_finetuning", {"num_train_steps": 4, "model_dir": str(folder / "models" / "tiny")}
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def succeeded(run: subprocess.CompletedProcess) -> str:
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def tensors(folder) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(folder))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+PRETRAINED = {"num_train_epochs": 1}
+
+
+def from_tiny(**more) -> list:
+    """hparams of a run from the model tiny, whose sizes nobody passes."""
+    sizes = ("vocab_size", "embedding_size", "model_hparam_overrides", "init_checkpoint")
+    return [{**{name: value for name, value in HPARAMS.items() if name not in sizes}, **more}]
+
+
+def finetune_tiny(data, name: str, **hparams) -> subprocess.CompletedProcess:
+    """Fine-tunes the model tiny, with trials and results of their own."""
+    paths = {"model_dir": str(data / "out" / name), "results_txt": str(data / "out" / f"{name}.txt")}
+    command = ["run_finetuning.py", "--data-dir", str(data), "--model-name", "tiny"]
+    for values in from_tiny(**paths, **hparams):
+        command += ["--hparams", json.dumps(values)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetuning_runs, "finetuning_command", lambda *_: command)
+        return finetune_here(data, "tiny")
+
+
+def test_a_pretrained_model_is_finetuned(data):
+    """Its sizes, tokenizer and weights are taken over; results, checkpoint and notes are left."""
+    output = succeeded(finetune_tiny(data, "mrpc", task_names=["mrpc"]))
+    assert "the model's sizes are those of" in output and "fresh, not in the checkpoint: task_specific/*" in output
+    lines = (data / "out" / "mrpc.txt").read_text().splitlines()
+    assert re.fullmatch(r"mrpc: accuracy: \d+\.\d\d - f1: \d+\.\d\d - loss: \d+\.\d\d", lines[0]) and len(lines) == 1
+    folder = data / "out" / "mrpc_1"
+    kept = {"vocab.txt", "hparams.json", "tasks.json", "trial.json", "transformer_configs.json", "metrics.jsonl"}
+    assert kept <= {path.name for path in folder.iterdir()}
+    names = tensors(folder)
+    assert names["task_specific/mrpc/dense/kernel"].shape == (32, 2)
+    assert names["global_step"] == 22  # both orders of 44 pairs, 8 a step, 2 epochs
+    assert not np.array_equal(names["electra/embeddings/word_embeddings"],
+                              tensors(data / "models" / "tiny")["electra/embeddings/word_embeddings"])  # fmt: skip
+
+
+def test_bucketing_changes_nothing_but_time(data):
+    """Losses of each step and all results are those of batches padded to max_seq_length."""
+    for task in ("rte", "chunk", "squad"):
+        runs = []
+        for bucketing in (True, False):
+            model = f"padding_{bucketing}"
+            hparams = {"task_names": [task], "max_seq_length": 32, "bucketing": bucketing, "num_train_epochs": 1}
+            succeeded(finetune_here(data, model, hparams, NO_DROPOUT))
+            metrics = data / "models" / model / "finetuning_models" / f"{task}_model_1" / "metrics.jsonl"
+            losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+            runs.append((losses, results(data, model, task)["trials"][0]["results"][task]["dev"]))
+        np.testing.assert_allclose(runs[0][0], runs[1][0], rtol=1e-5)
+        assert len(runs[0][0]) >= 6
+        for metric, value in runs[0][1].items():
+            np.testing.assert_allclose(value, runs[1][1][metric], rtol=1e-4, err_msg=metric)
+
+
+def test_trials_have_seeds_and_statistics(data):
+    output = succeeded(finetune_here(data, "trials", {"task_names": ["rte"], "num_trials": 3}))
+    found = results(data, "trials", "rte")
+    assert [trial["seed"] for trial in found["trials"]] == [42, 43, 44]
+    losses = [trial["results"]["rte"]["dev"]["loss"] for trial in found["trials"]]
+    assert len(set(losses)) == 3
+    statistics = found["summary"]["rte"]["dev"]["loss"]
+    assert statistics["median"] == pytest.approx(np.median(losses)) and statistics["n"] == 3
+    assert statistics["std"] == pytest.approx(np.std(losses, ddof=1))
+    assert "median" in output
+    again = succeeded(finetune_here(data, "trials", {"task_names": ["rte"], "num_trials": 3}))
+    assert "nothing to do" in again and results(data, "trials", "rte") == found
+    more = succeeded(finetune_here(data, "trials", {"task_names": ["rte"], "num_trials": 4}))
+    assert "trial 3 is finished already" in more
+    assert results(data, "trials", "rte")["trials"][:3] == found["trials"]
+
+
+def test_other_hparams_in_a_finished_trial_are_refused(data):
+    before = succeeded(finetune_here(data, "other", {"task_names": ["rte"]})) and results(data, "other", "rte")
+    refused = finetune_here(data, "other", {"task_names": ["rte"], "learning_rate": 1e-4})
+    assert refused.returncode == 2 and "learning_rate 0.001 -> 0.0001" in refused.stderr
+    bigger = {"task_names": ["rte"], "model_hparam_overrides": {**training_runs.NETWORK, "num_hidden_layers": 1}}
+    refused = finetune_here(data, "other", bigger)
+    assert refused.returncode == 2 and "another network" in refused.stderr
+    assert results(data, "other", "rte") == before
+    succeeded(finetune_here(data, "other", {"task_names": ["rte"], "learning_rate": 1e-4, "overwrite": True}))
+    assert results(data, "other", "rte") != before
+
+
+def test_only_the_last_trial_is_kept_when_asked(data):
+    succeeded(finetune_here(data, "last", {"task_names": ["rte"], "num_trials": 2, "keep_all_models": False}))
+    models = data / "models" / "last" / "finetuning_models"
+    assert not list((models / "rte_model_1").glob("model.ckpt*")) and list((models / "rte_model_2").glob("model.ckpt*"))
+    assert len(results(data, "last", "rte")["trials"]) == 2
+
+
+def test_several_tasks_train_one_encoder(data):
+    names = ["rte", "mrpc", "chunk"]
+    succeeded(finetune_here(data, "several", {"task_names": names, "num_train_epochs": 1}))
+    found = results(data, "several", ",".join(names))["trials"][0]["results"]
+    assert list(found) == names and {"precision", "recall", "f1", "loss"} == set(found["chunk"]["dev"])
+    checkpoint = tensors(data / "models" / "several" / "finetuning_models" / "rte,mrpc,chunk_model_1")
+    assert {name.split("/")[1] for name in checkpoint if name.startswith("task_specific/")} == set(names)
+
+
+def test_evaluation_alone(data):
+    """From a fine-tuned folder, from the trials, and without a head."""
+    succeeded(finetune_here(data, "alone", {"task_names": ["rte"]}))
+    trained = results(data, "alone", "rte")["trials"][0]["results"]
+    folder = data / "models" / "alone" / "finetuning_models" / "rte_model_1"
+    only = {"task_names": ["rte"], "do_train": False}
+    text = (data / "models" / "alone" / "results" / "rte_results.txt").read_text()
+    for hparams in ({}, {"init_checkpoint": str(folder)}):
+        succeeded(finetune_here(data, "alone", only, hparams))
+        path = data / "models" / "alone" / "results" / "rte_results_eval.json"
+        assert json.loads(path.read_text())["trials"][0]["results"] == trained
+        path.unlink()
+    assert (data / "models" / "alone" / "results" / "rte_results.txt").read_text() == text
+    other = finetune_here(data, "alone", {**only, "task_names": ["mrpc"], "init_checkpoint": str(folder)})
+    assert other.returncode == 2 and "lacks the head of mrpc" in other.stderr
+    none = finetune_here(data, "nobody", only)
+    assert none.returncode == 2 and "no fine-tuned model" in none.stderr
+
+
+def test_test_outputs_and_predictions(data):
+    succeeded(finetune_here(data, "outputs", {"task_names": ["rte"], "write_test_outputs": True}))
+    folder = data / "models" / "outputs" / "test_predictions"
+    written = {path.name: path for path in folder.rglob("*") if path.is_file()}
+    lines = written["RTE.tsv"].read_text().splitlines()
+    assert lines[0] == "index\tprediction" and len(lines) == 12
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
+    hparams = {"task_names": ["rte"], "do_train": False, "do_eval": False, "do_predict": True, "predict_split": "dev"}
+    succeeded(finetune_here(data, "outputs", hparams))
+    assert any("rte_dev_1" in path.name for path in folder.rglob("*"))
+
+
+def test_the_best_weights_are_kept_and_training_ends_early(data):
+    """The metric that is kept is the best of all evaluations; patience ends the trial before its last epoch."""
+    hparams = {"task_names": ["rte"], "keep_best": "loss", "early_stopping_patience": 2, "num_train_epochs": 30}
+    succeeded(finetune_here(data, "best", hparams, {"learning_rate": 0.01}))
+    folder = data / "models" / "best" / "finetuning_models" / "rte_model_1"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["rte/loss"] for record in records if record["split"] == "eval"]
+    assert len(losses) < 30 and np.argmin(losses) == len(losses) - 3
+    final = results(data, "best", "rte")["trials"][0]["results"]["rte"]["dev"]["loss"]
+    assert final == pytest.approx(min(losses), rel=1e-6)
+    wrong = finetune_here(data, "best2", {**hparams, "keep_best": "bleu"})
+    assert wrong.returncode == 2 and 'keep_best "bleu"' in wrong.stderr
+
+
+def test_a_trial_that_learns_nothing_is_flagged(data):
+    output = succeeded(finetune_here(data, "nothing", {"task_names": ["rte"], "learning_rate": 0}))
+    assert "warning: trial 1 failed to train" in output
+
+
+def test_two_devices_predict_the_same(data):
+    """The same weights on one device and on two logical ones: every prediction, and the training itself."""
+    hparams = {"task_names": ["squad", "chunk"], "num_train_epochs": 1, "eval_batch_size": 6}
+    paths = {}
+    for name, more in (("one", {}), ("two", {"logical_cpus": 2}), ("pieces", {"gradient_accumulation_steps": 4})):
+        succeeded(finetune(data, name, hparams, more))
+        paths[name] = data / "models" / name / "results"
+    for name in ("two", "pieces"):
+        one, other = (results(data, n, "squad,chunk")["trials"][0]["results"] for n in ("one", name))
+        for task in ("squad", "chunk"):
+            for metric, value in one[task]["dev"].items():
+                assert other[task]["dev"][metric] == pytest.approx(value, rel=1e-3, abs=1e-4), metric
+        answers = [json.loads((paths[n] / "squad,chunk_qa" / "squad_preds.json").read_text()) for n in ("one", name)]
+        assert answers[0] == answers[1] and len(answers[0]) == 22
+
+
+def test_killed_trials_end_with_the_same_results(data):
+    """Three trials, killed at random moments, give the results and weights of the uninterrupted run, bit for bit."""
+    hparams = {"task_names": ["rte"], "num_trials": 3, "save_checkpoints_steps": 2, "keep_best": "accuracy"}
+    succeeded(finetune(data, "whole", hparams))
+    moments = random.Random(0)
+    for _ in range(2):
+        kill_at_random(finetuning_command(data, "killed", hparams), moments)
+    succeeded(finetune(data, "killed", hparams))
+    whole, killed = (results(data, model, "rte") for model in ("whole", "killed"))
+    for one, other in zip(whole["trials"], killed["trials"], strict=True):
+        assert one["results"] == other["results"]
+        folders = [data / "models" / model / "finetuning_models" / f"rte_model_{one['trial']}"
+                   for model in ("whole", "killed")]  # fmt: skip
+        left, right = (tensors(folder) for folder in folders)
+        assert left.keys() == right.keys()
+        for name in left:
+            assert np.asarray(left[name]).tobytes() == np.asarray(right[name]).tobytes(), name
+
+
+def kill_at_random(command: list[str], moments: random.Random) -> None:
+    """Starts the command and kills it some time after its first step."""
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=training_runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for line in process.stdout:
+        if line.startswith("first step"):
+            break
+    time.sleep(moments.uniform(0, 3))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
