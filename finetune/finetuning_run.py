@@ -141,7 +141,7 @@ class FinetuningRun:
         if missing := [name for name in restored.fresh if name.startswith("task_specific")]:
             raise UserError(
                 f"the checkpoint {checkpoint} lacks the head of {missing[0].split('/')[1]}: it was not fine-tuned on "
-                "that task, so there is nothing to evaluate; set do_train true, or init_checkpoint to a fine-tuned model"
+                "that task, so there is nothing to evaluate; set do_train true, or init_checkpoint to a fine-tuned one"
             )
         say("\n".join(restored.lines()))
         results = self.evaluate(model, write=True) if self.config.do_eval else {}

@@ -1,4 +1,4 @@
-"""Small real fine-tuning runs for tests: task files of made-up sentences, then run_finetuning.py as a user starts it."""
+"""Small real fine-tuning runs for tests: tasks of made-up sentences, then run_finetuning.py as a user starts it."""
 
 import io
 import json
