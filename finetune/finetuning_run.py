@@ -268,10 +268,12 @@ class FinetuningRun:
     def _flag(self, trial: Trial, results: Scores) -> None:
         """Says where a trial has learned nothing: its dev metric is no better than chance."""
         for task in self.tasks:
-            value = results.get(task.name, {}).get(task.evaluation_splits[0], {}).get(task.metric.name)
+            splits = results.get(task.name, {})
+            split = next(iter(splits), "dev")
+            value = splits.get(split, {}).get(task.metric.name)
             chance = task.metric.chance
             if value is not None and chance is not None and value <= chance + 0.01 * task.metric.scale:
                 say(
                     f"warning: trial {trial.number} failed to train: {task.name} has {task.metric.name} {value:.2f} on "
-                    f"{task.evaluation_splits[0]}, chance is {chance:.2f}"
+                    f"{split}, chance is {chance:.2f}"
                 )
