@@ -124,6 +124,11 @@ class FinetuningConfig:
         """The pre-trained model's folder."""
         return os.path.join(self.data_dir, "models", self.model_name)
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether the dev split is evaluated, at the end or while training."""
+        return self.do_eval or self.do_train and bool(self.keep_best or self.early_stopping_patience)
+
     def raw_data_dir(self, task: str) -> str:
         """The folder of a task's files."""
         return os.path.join(self.data_dir, "finetuning_data", task)
@@ -147,6 +152,8 @@ def make_config(model_name: str, data_dir: str, hparams: dict[str, Any],
     Raises:
       UserError: for an unknown name, a wrong type or an impossible value.
     """
+    if isinstance(names := hparams.get("task_names"), str):
+        hparams = {**hparams, "task_names": names.split(",")}
     passed = check_hparams(FinetuningConfig, hparams, IGNORED)
     values = {**(adopted or {}), **passed}
     defaults = _defaults_of(values)
@@ -166,8 +173,8 @@ def _defaults_of(values: dict[str, Any]) -> dict[str, Any]:
     tasks = values.get("task_names", ["chunk"])
     if len(tasks) != 1:
         return defaults
-    kinds = {task.get("name"): task.get("kind") for task in values.get("custom_tasks", []) if isinstance(task, dict)}
-    if tasks[0] in QA_TASKS or kinds.get(tasks[0]) == "qa":
+    own = [task for task in values.get("custom_tasks", []) if isinstance(task, dict)]  # checked when they are made
+    if tasks[0] in (*QA_TASKS, *(task.get("name") for task in own if task.get("kind") == "qa")):
         return {"max_seq_length": 512, "num_train_epochs": 2.0, **defaults}
     if tasks[0] == "chunk":
         return {"max_seq_length": 256, **defaults}
@@ -207,7 +214,7 @@ def validate(config: FinetuningConfig) -> None:
     """Raises a `UserError` for values that cannot work together."""
     _check_numbers(config)
     _check_choices(config)
-    _check_lists(config)
+    _check_paths(config)
     network = config.network()
     network.validate("the model")
     if network.vocab_size != config.vocab_size:
@@ -255,11 +262,12 @@ def _check_choices(config: FinetuningConfig) -> None:
         raise UserError("num_trials below 0 trains without end, but do_train is false")
 
 
-def _check_lists(config: FinetuningConfig) -> None:
-    names = config.task_names
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise UserError(f'hparam "task_names" must be a list of names such as ["mnli"]; got {names}')
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"task_names holds {twice[0]} twice; a task can be there once")
-    if not all(isinstance(task, dict) for task in config.custom_tasks):
-        raise UserError('hparam "custom_tasks" must be a list of objects; see docs/custom_tasks.md')
+def _check_paths(config: FinetuningConfig) -> None:
+    """Patterns of paths have {} where the task's name goes, and predictions the split and the trial."""
+    for name in ("qa_eval_file", "qa_na_file", "qa_preds_file", "test_predictions"):
+        parts = ("task", "split", 1) if name == "test_predictions" else ("task",)
+        try:
+            getattr(config, name).format(*parts)
+        except (LookupError, ValueError, AttributeError) as error:
+            raise UserError(f'hparam "{name}" must be a path with up to {len(parts)} "{{}}", got '
+                            f'"{getattr(config, name)}"') from error

@@ -55,6 +55,7 @@ def main() -> int:
     strip_accents = starting.strips_accents(config)
     tokenizer = FullTokenizer(vocab, config.do_lower_case, strip_accents)
     tasks = make_tasks(config, tokenizer)
+    starting.check_keep_best(config, tasks)
     models = [] if config.do_train else starting.trained_models(config, tasks)
     if config.do_train and config.init_checkpoint:
         starting.check_checkpoint(config)
@@ -64,6 +65,7 @@ def main() -> int:
     trials = starting.open_trials(config, tasks, examples) if config.do_train else []
     if trials and starting.all_finished(config, trials):
         return 0
+    starting.check_folders(config, trials)
 
     # ---- the run ----
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -11,7 +11,7 @@ from finetune.task import Metric
 from finetune.trials import BEST, Scores, Trial
 from model import checkpoints
 from model.checkpoints import STATE
-from util.errors import UserError
+from util.files import writing
 from util.log import say
 
 LOWER_IS_BETTER = ("loss", "mse")
@@ -66,8 +66,6 @@ class BestKeeper:
             metric = self.name or self.metrics[task].name
             task_of, _, name = metric.rpartition("/")
             if task_of in ("", task):
-                if name not in results:
-                    raise UserError(f'keep_best "{metric}" is no metric of {task}; it has {", ".join(results)}')
                 found.append(-results[name] if name in LOWER_IS_BETTER else results[name])
         return sum(found) / len(found)
 
@@ -94,10 +92,14 @@ class BestKeeper:
 
     def _keep(self) -> None:
         folder, beside = self.trial.path(BEST), self.trial.path(BEST + ".new")
-        shutil.rmtree(beside, ignore_errors=True)
-        os.makedirs(beside)
         values = {name: variable.read_value() for name, variable in self.model.variables.items()}
-        checkpoints.write(os.path.join(beside, f"{checkpoints.PREFIX}-0"), values)
-        checkpoints.write_state(beside, [0])
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(beside, folder)
+        with writing(f"the best weights in {folder}"):
+            shutil.rmtree(beside, ignore_errors=True)
+            os.makedirs(beside)
+            try:
+                checkpoints.write(os.path.join(beside, f"{checkpoints.PREFIX}-0"), values)
+            except tf.errors.OpError as error:
+                raise OSError(error.message.splitlines()[0]) from error
+            checkpoints.write_state(beside, [0])
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(beside, folder)

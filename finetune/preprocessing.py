@@ -21,14 +21,14 @@ from finetune.feature_spec import Features
 from finetune.task import Task
 from model.tokenization import CLS, MAX_WORD_LENGTH, PAD, SEP, UNK
 from util.errors import UserError
-from util.files import read_json, sha256_of, write_text, writing
+from util.files import read_object, sha256_of, write_text, writing
 from util.log import say
 from util.progress import Progress
 from util.tf_example import example_bytes, read_example
 from util.tfrecords import Shard, record_bytes
 from util.workers import run_workers
 
-VERSION = 2  # of the features and of the JSON beside them; another one when the same example gives other ones
+VERSION = 3  # of the features and of the JSON beside them; another one when the same example gives other ones
 LEAST_PER_PROCESS = 50_000  # examples; fewer are made before another process has started
 LEAST_WITH_PROGRESS = 5000
 SHOWN = 3  # examples in the log
@@ -76,6 +76,7 @@ def feature_set(
     description = _cached(path, key, config.log_examples) if config.use_tfrecords_if_existing else None
     if description is None:
         description = {"key": key, **_build(task, split, is_training, config, path, progress)}
+        description["checksum"] = _checksum(description)
         with writing(f"the features {path}"):
             write_text(_json_path(path), json.dumps(description, ensure_ascii=False) + "\n")
     _say_what(task.name, split, description, config.log_examples)
@@ -110,14 +111,21 @@ def _cached(path: str, key: str, log_examples: bool) -> dict[str, Any] | None:
     if not (os.path.exists(path) and os.path.exists(_json_path(path))):
         return None
     try:
-        description = read_json(_json_path(path))
-        if description["key"] == key and description["sha256"] == sha256_of(path):
+        description = read_object(_json_path(path), "key", "sha256", "checksum")
+        found = [description[name] for name in ("key", "checksum", "sha256")]
+        if found == [key, _checksum(description), sha256_of(path)]:
             complete = len(description["shown"]) == description["examples"]
             return description if complete or not log_examples else None
-    except (UserError, KeyError, TypeError):
+    except UserError:
         pass  # said below
     say(f"the cached features {path} are damaged: they are made anew")
     return None
+
+
+def _checksum(description: dict[str, Any]) -> str:
+    """Of what is known of features, without the checksum itself."""
+    rest = {name: value for name, value in description.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

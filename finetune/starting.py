@@ -8,12 +8,21 @@ from configure_finetuning import FinetuningConfig
 from finetune.task import Task
 from finetune.trials import TASKS, TOKENIZER, Trial, report
 from model.checkpoint_files import find
+from model.config import TransformerConfig
 from model.description import NETWORKS, check_heads, fields_of_folder
 from model.tokenization import Vocabulary
-from util.errors import UserError
-from util.files import read_json
+from util.distribution import choose, read_cluster
+from util.errors import UserError, nearest_hint
+from util.files import check_writable, read_object
+from util.folder_lock import FolderLock
 from util.log import say
 
+SIZE_HPARAMS = {  # fields of a network, and the hparams that set them
+    "hidden_size": "model_size, or hidden_size in model_hparam_overrides",
+    "intermediate_size": "model_size, or intermediate_size in model_hparam_overrides",
+    "type_vocab_size": "type_vocab_size in model_hparam_overrides",
+    "vocab_size": "vocab_size",
+}
 SIZES = ("model_size", "model_hparam_overrides", "embedding_size", "vocab_size")
 
 
@@ -27,12 +36,12 @@ def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
         values["vocab_size"] = fields.pop("vocab_size", config.vocab_size)
         values["model_hparam_overrides"] = fields
         if os.path.exists(path := os.path.join(folder, NETWORKS)):
-            values["embedding_size"] = read_json(path)["embedding_size"]
+            values["embedding_size"] = read_object(path, "embedding_size")["embedding_size"]
         elif os.path.exists(path := os.path.join(folder, "config.json")):
-            values["embedding_size"] = read_json(path).get("embedding_size", fields.get("hidden_size"))
+            values["embedding_size"] = read_object(path).get("embedding_size", fields.get("hidden_size"))
         say(f"note: the model's sizes are those of {folder}")
-    if "do_lower_case" not in passed and "do_lower_case" in (tokenizer := tokenizer_of(folder)):
-        values["do_lower_case"] = tokenizer["do_lower_case"]
+    if "do_lower_case" not in passed and (lower := tokenizer_of(folder).get("do_lower_case")) is not None:
+        values["do_lower_case"] = lower
     if "vocab_file" not in passed and os.path.exists(path := os.path.join(folder, "vocab.txt")):
         values["vocab_file"] = path
     return values
@@ -48,7 +57,11 @@ def folder_of(checkpoint: str | None) -> str | None:
 def tokenizer_of(folder: str | None) -> dict[str, Any]:
     """The tokenizer settings that a model folder notes."""
     path = os.path.join(folder or "", TOKENIZER)
-    return read_json(path) if folder and os.path.exists(path) else {}
+    found = read_object(path) if folder and os.path.exists(path) else {}
+    for name in ("do_lower_case", "strip_accents"):
+        if not isinstance(found.get(name), (bool, type(None))):
+            raise UserError(f'{path}: "{name}" must be true, false or null, got {found[name]!r}; mend it')
+    return found
 
 
 def strips_accents(config: FinetuningConfig) -> bool:
@@ -60,19 +73,37 @@ def strips_accents(config: FinetuningConfig) -> bool:
 
 
 def check_vocab(config: FinetuningConfig, vocab: Vocabulary) -> None:
-    """Raises a `UserError` for a vocabulary that is larger than the token table."""
+    """Raises a `UserError` for a vocabulary that is larger than the token table; a smaller one is said."""
     if len(vocab) > config.vocab_size:
         raise UserError(
             f"the vocabulary {config.vocab_file} has {len(vocab)} pieces, more than vocab_size {config.vocab_size}; "
             f"set vocab_size to {len(vocab)} (or a little more)"
         )
+    if len(vocab) < config.vocab_size:
+        say(f"note: the vocabulary {config.vocab_file} has {len(vocab)} pieces, vocab_size is {config.vocab_size}")
+
+
+def check_keep_best(config: FinetuningConfig, tasks: Sequence[Task]) -> None:
+    """Raises a `UserError` where keep_best names no metric: "NAME" of every task, or "TASK/NAME" of one."""
+    if config.keep_best is None:
+        return
+    of, _, name = config.keep_best.rpartition("/")
+    chosen = [task for task in tasks if of in ("", task.name)]
+    for task in chosen:
+        names = [*task.metric_names, "loss"]
+        if name not in names:
+            hint = nearest_hint(name, names) or "."
+            has = ", ".join(names)
+            raise UserError(f'keep_best "{config.keep_best}" is no metric of {task.name}{hint} It has: {has}')
+    if not chosen:
+        raise UserError(f'keep_best "{config.keep_best}": {of} is none of the tasks: {", ".join(config.task_names)}')
 
 
 def check_checkpoint(config: FinetuningConfig) -> str:
     """The checkpoint that training starts from.
 
     Raises:
-      UserError: there is none, or it is of a network with other attention heads.
+      UserError: there is none, or the files beside it tell of a network of another size.
     """
     path = config.init_checkpoint
     if path == config.pretrained_dir and not os.path.isdir(path):
@@ -88,8 +119,23 @@ def check_checkpoint(config: FinetuningConfig) -> str:
             f"the folder {path} holds no checkpoint; pass init_checkpoint: a checkpoint elsewhere, or null for random "
             "weights"
         )
+    _check_sizes(prefix, config.network())
     check_heads(prefix, config.network())
     return prefix
+
+
+def _check_sizes(prefix: str, network: TransformerConfig) -> None:
+    theirs = fields_of_folder(os.path.dirname(prefix), "discriminator")
+    wrong = [
+        f"\n  {name}: {theirs[name]} there, {getattr(network, name)} here: change {hparam}"
+        for name, hparam in SIZE_HPARAMS.items()
+        if theirs.get(name, getattr(network, name)) != getattr(network, name)
+    ]
+    if wrong:
+        raise UserError(
+            f"the checkpoint {prefix} is of a model of another size:{''.join(wrong)}\n"
+            f"or pass none of {', '.join(SIZES)}: the sizes are then those of the checkpoint"
+        )
 
 
 def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tuple[int, str]]:
@@ -120,10 +166,17 @@ def _check_tasks(folder: str, tasks: Sequence[Task]) -> None:
     path = os.path.join(folder, TASKS)
     if not os.path.exists(path):
         return
-    noted = read_json(path)["tasks"]
+    noted = read_object(path, "tasks")["tasks"]
+    if not isinstance(noted, dict):
+        raise UserError(f'{path} is damaged: "tasks" is no object; copy it again, or remove it to go without its check')
     for task in tasks:
-        there = noted.get(task.head_name)
-        if there is not None and task.name == task.head_name and there != task.described():
+        if task.head_name not in noted:
+            raise UserError(
+                f"the model in {folder} lacks the head of {task.head_name}: it was fine-tuned on {', '.join(noted)}, "
+                "so there is nothing to evaluate; set do_train true, or init_checkpoint to another model"
+            )
+        there = noted[task.head_name]
+        if task.name == task.head_name and there != task.described():
             raise UserError(
                 f"the model in {folder} was fine-tuned on another {task.name}: {there} there, {task.described()} here"
             )
@@ -140,17 +193,20 @@ class Examples(NamedTuple):
 def collect(config: FinetuningConfig, tasks: Sequence[Task], feature_set: Callable[..., Any]) -> Examples:
     """The features of all splits that the run needs: for training, for evaluation, for predictions."""
     training, evaluation, prediction = {}, {}, {}
-    evaluates = config.do_eval or (config.do_train and (config.keep_best or config.early_stopping_patience))
     for number, task in enumerate(tasks):
         if config.do_train:
             training[number] = feature_set(task, "train", True, config)
-        if evaluates:
-            first, *others = task.evaluation_splits
-            splits = [first, *(split for split in others if has_files(task, split))]
+        if config.evaluates:
+            splits = [s for i, s in enumerate(task.evaluation_splits) if i == 0 or has_files(task, s)]
             evaluation[number] = {split: feature_set(task, split, False, config) for split in splits}
+            if not splits:
+                say(f"note: {task.name} has no labelled split, so it is not evaluated")
         wanted = [config.predict_split] if config.do_predict else []
         if config.write_test_outputs:
-            wanted += [s for s in task.test_splits if s not in wanted and has_files(task, s)]
+            there = [split for split in task.test_splits if has_files(task, split)]
+            if not there:
+                say(f"note: {task.name} has no file for {', '.join(task.test_splits)}, so there are no test outputs")
+            wanted += [split for split in there if split not in wanted]
         prediction[number] = {split: feature_set(task, split, False, config) for split in wanted}
     return Examples(training, evaluation, prediction)
 
@@ -170,6 +226,20 @@ def open_trials(config: FinetuningConfig, tasks: Sequence[Task], examples: Examp
     for trial in trials:
         trial.check()
     return trials
+
+
+def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
+    """Raises a `UserError` where another run holds the first folder to be written in, or one cannot be written in."""
+    outputs = [config.results_txt]
+    if config.do_predict or config.write_test_outputs:
+        outputs.append(config.test_predictions)
+    for path in outputs:
+        check_writable(os.path.dirname(path))
+    cluster = read_cluster() if choose(config) == "multi_worker" else None
+    unfinished = [trial for trial in trials if not trial.record]
+    if unfinished and (cluster is None or cluster["index"] == 0):
+        with FolderLock(unfinished[0].folder):  # as while it is trained
+            pass
 
 
 def all_finished(config: FinetuningConfig, trials: Sequence[Trial]) -> bool:

@@ -1,7 +1,7 @@
 """A task: files to examples, examples to features, a head, and a scorer. Needs no TensorFlow but for the head."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def metric(self) -> Metric:
         """The metric that runs are judged by where none is named."""
+
+    @property
+    @abc.abstractmethod
+    def metric_names(self) -> Sequence[str]:
+        """The metrics that a scorer always gives, beside the loss: those that weights can be kept by."""
 
     @property
     @abc.abstractmethod

@@ -34,7 +34,11 @@ def make_tasks(config: FinetuningConfig, tokenizer: FullTokenizer) -> list[Task]
             raise UserError(f"hparam task_names: unknown task {name!r}{hint} Tasks: {', '.join([*TASKS, *own])}")
         if names.count(name) > 1:
             raise UserError(f'hparam task_names names "{name}" twice')
-    return [
+    tasks = [
         make_custom_task(config, own[name], tokenizer) if name in own else TASKS[name](config, name, tokenizer)
         for name in names
     ]
+    for task in tasks:
+        if task.head_name in names and task.head_name != task.name:
+            raise UserError(f"hparam task_names: {task.name} uses the head of {task.head_name}; name it alone")
+    return tasks

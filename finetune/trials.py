@@ -13,7 +13,7 @@ from finetune.task import Results, Task
 from model.checkpoint_files import PREFIX, find
 from model.tokenization import Vocabulary
 from util.errors import UserError
-from util.files import read_json, write_json, write_text, writing
+from util.files import read_object, write_json, write_text, writing
 from util.log import heading, say, table
 
 HPARAMS, NETWORKS, TASKS, TRIAL = "hparams.json", "transformer_configs.json", "tasks.json", "trial.json"
@@ -40,6 +40,7 @@ TRAINING = (
     "init_checkpoint",
 )
 
+_ANEW = "set model_dir to another folder, or overwrite true to train anew"
 Scores = dict[str, dict[str, Results]]  # task, split, metric
 
 
@@ -77,13 +78,21 @@ class Trial:
     @property
     def record(self) -> dict[str, Any] | None:
         """What the finished trial left: its number, seed, steps, seconds and results; None before its end."""
-        if self.starts_afresh or not os.path.exists(self.path(TRIAL)):
-            return None
-        return read_json(self.path(TRIAL))
+        return None if self.starts_afresh or not os.path.exists(self.path(TRIAL)) else self.finished_record()
 
     def finished_record(self) -> dict[str, Any]:
-        """The record of a trial that has just come to its end, also of one that started afresh."""
-        return read_json(self.path(TRIAL))
+        """The record of a trial that has come to its end, also of one that started afresh."""
+        record = self._noted(TRIAL, "trial", "seed", "results")
+        if not _is_nested(record["results"], 3):
+            raise UserError(f"the note {self.path(TRIAL)} is damaged: its results are no numbers; {_ANEW}")
+        return record
+
+    def _noted(self, name: str, *keys: str) -> dict[str, Any]:
+        """What an earlier run noted in the folder: an object that has these keys."""
+        try:
+            return read_object(self.path(name), *keys, what="note")
+        except UserError as error:
+            raise UserError(f"{error}; {_ANEW}") from error
 
     @property
     def checkpoint(self) -> str | None:
@@ -111,24 +120,24 @@ class Trial:
                     "model_dir to another folder, or init_checkpoint to this one, or overwrite true to train anew"
                 )
             return
-        before, now = read_json(self.path(HPARAMS)), self.config.in_force()
+        before, now = self._noted(HPARAMS), self.config.in_force()
         changed = [name for name in (*DATA_ORDER, *TRAINING) if name in before and before[name] != now[name]]
         shape = [f"{n}: {before[n]} there, {now[n]} here" for n in SHAPE if n in before and before[n] != now[n]]
         for name, value in ((NETWORKS, self.networks()), (TASKS, {"tasks": self.tasks})):
-            there = read_json(self.path(name))
+            there = self._noted(name)
             shape += [f"{k}: {there.get(k)} there, {value[k]} here" for k in value if there.get(k) != value[k]]
-        data = read_json(self.path(TASKS))["data"] != self.data
+        data = self._noted(TASKS, "data")["data"] != self.data
         if shape:
             raise UserError(
                 f"{self.folder} holds a trial with another network or other labels:\n  "
                 + "\n  ".join(shape)
-                + "\nPass the same hparams, set model_dir to another folder, or overwrite true to train anew"
+                + f"\nPass the same hparams, {_ANEW}"
             )
         told = ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)
         if self.record and (changed or data):
             raise UserError(
                 f"{self.folder} holds a finished trial with other hparams or data ({told or 'the training examples'});"
-                " pass the same ones, set model_dir to another folder, or overwrite true to train anew"
+                f" pass the same ones, {_ANEW}"
             )
         if data or any(name in DATA_ORDER for name in changed):
             say(f"note: the order of the data differs from here on, changed: {told or 'the training examples'}")
@@ -196,17 +205,27 @@ def results_lines(results: Scores) -> list[str]:
 
 
 def summary(all_results: Sequence[Scores]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Median, mean and standard deviation (of the sample) over trials, by task, split and metric."""
-    first = all_results[0]
+    """Median, mean and standard deviation (of the sample) over the trials that have it, by task, split and metric."""
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for results in all_results:
+        for task, splits in results.items():
+            for split, metrics in splits.items():
+                for metric, value in metrics.items():
+                    found.setdefault(task, {}).setdefault(split, {}).setdefault(metric, []).append(value)
     return {
         task: {
-            split: {
-                metric: _statistics([results[task][split][metric] for results in all_results]) for metric in metrics
-            }
+            split: {metric: _statistics(values) for metric, values in metrics.items()}
             for split, metrics in splits.items()
         }
-        for task, splits in first.items()
+        for task, splits in found.items()
     }
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    """Whether a value is numbers in dicts, so many one within the other."""
+    if depth == 0:
+        return isinstance(value, (int, float))
+    return isinstance(value, dict) and all(_is_nested(inner, depth - 1) for inner in value.values())
 
 
 def _statistics(values: Sequence[float]) -> dict[str, float]:

@@ -38,8 +38,18 @@ def read_json(path: str, what: str = "JSON file") -> Any:
             return json.load(file)
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"the {what} {path} is not valid JSON: {error}") from error
+
+
+def read_object(path: str, *keys: str, what: str = "JSON file") -> dict[str, Any]:
+    """Reads a JSON file that holds an object with these keys, as a run left it; a `UserError` says what is wrong."""
+    value = read_json(path, what)
+    if not isinstance(value, dict):
+        raise UserError(f"the {what} {path} is damaged: expected an object, not {type(value).__name__}")
+    if missing := [key for key in keys if key not in value]:
+        raise UserError(f'the {what} {path} is damaged: "{missing[0]}" is missing')
+    return value
 
 
 @contextlib.contextmanager
@@ -52,6 +62,17 @@ def writing(what: str) -> Iterator[None]:
             f"cannot write {what}: {error.strerror or error}; free some space or check the rights, then run the same "
             "command again"
         ) from error
+
+
+def check_writable(folder: str) -> None:
+    """Raises a `UserError` where files cannot be written in a folder, which need not be there yet."""
+    there = os.path.abspath(folder)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        raise UserError(f"cannot write in the folder {folder}: {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write in the folder {folder}: check the rights of {there}")
 
 
 def expand_globs(patterns: str) -> list[str]:

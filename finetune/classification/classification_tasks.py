@@ -205,10 +205,14 @@ class ClassificationTask(TextTask):
     def metric(self) -> Metric:
         return Metric(self.metrics[0], chance={"mcc": 0.0, "accuracy": self._majority}.get(self.metrics[0]))
 
+    @property
+    def metric_names(self) -> Sequence[str]:
+        return self.metrics
+
     @cached_property
     def _majority(self) -> float | None:
         """The accuracy of always giving the most frequent class of the split that runs are judged on."""
-        if not self.config.do_eval or not self.evaluation_splits or self.multi_label:
+        if not self.config.evaluates or not self.evaluation_splits or self.multi_label:
             return None
         counts = self.label_counts(self.examples(self.evaluation_splits[0]))
         return 100.0 * max(counts.values()) / sum(counts.values())
@@ -277,6 +281,10 @@ class RegressionTask(TextTask):
     @property
     def metric(self) -> Metric:
         return Metric(self.metrics[0], chance=None if self.metrics[0] == "mse" else 0.0)
+
+    @property
+    def metric_names(self) -> Sequence[str]:
+        return self.metrics
 
     @property
     def feature_specs(self) -> list[FeatureSpec]:

@@ -53,6 +53,11 @@ class QATask(Task):
         return Metric("f1", chance=self.chance)
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Those that there are whatever the questions are."""
+        return ("exact", "f1", "best_exact", "best_f1") if self.unanswerable else ("exact_match", "f1")
+
+    @property
     def chance(self) -> float | None:
         """F1 of random spans, or of no answer at all where that may be right; None before the dev split was read."""
         if not self.unanswerable:
@@ -97,7 +102,7 @@ class QATask(Task):
         (path,) = self.files(split)
         training = split == "train"
         examples = QuestionReader(path, self.unanswerable, training, self.most_paragraphs).examples()
-        if split in self.evaluation_splits and self.config.do_eval:
+        if split in self.evaluation_splits and self.config.evaluates:
             self._check_answers(path, examples)
         if not training:
             self._examples[split] = examples

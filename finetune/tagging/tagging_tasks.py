@@ -71,6 +71,10 @@ class TaggingTask(Task):
         return Metric("f1", chance=0.0) if "f1" in self.metrics else Metric(self.metrics[0])
 
     @property
+    def metric_names(self) -> Sequence[str]:
+        return self.metrics
+
+    @property
     def feature_specs(self) -> list[FeatureSpec]:
         return [
             FeatureSpec(f"{self.name}_eid"),
