@@ -30,7 +30,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, help="what to take over; default: everything, or for huggingface the "
                         "fine-tuned model, else the discriminator, else the masked language model")  # fmt: skip
     parser.add_argument("--task", help="the task whose head is exported, where the checkpoint has several")
-    parser.add_argument("--kind", choices=KINDS, help="of a task of your own")
+    parser.add_argument("--kind", choices=KINDS, help="of a task of your own, where no tasks.json beside "
+                        "the weights tells")  # fmt: skip
     parser.add_argument("--slots", action="store_true", help="tf1: keep the optimizer's slots")
     parser.add_argument("--num-attention-heads", type=int, help="of the main network, where no file beside the "
                         "weights tells; default: hidden size / 64")  # fmt: skip

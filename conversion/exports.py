@@ -10,7 +10,7 @@ from conversion.companions import DATA, HPARAMS, NETWORKS, Companions, write_hug
 from conversion.model_card import model_card
 from model import checkpoints, heads, huggingface
 from model.config import TransformerConfig
-from model.description import hparams
+from model.description import TASKS, hparams, tasks_beside
 from model.parts import MAIN_HEAD, generator_of, has_generator, published
 from model.readers import STEP, Tensors, View, has, is_weight, kept, under
 from util.errors import UserError
@@ -35,6 +35,7 @@ def write_tf1(folder: str, source: Source, slots: bool) -> None:
     _write_checkpoint(folder, published(source.tensors, slots))
     write_vocab(folder, source.companions)
     write_json(os.path.join(folder, NETWORKS), source.networks)
+    _write_tasks(folder, source)
     write_text(os.path.join(folder, "README.md"), model_card(source.tensors, source.networks, source.companions.notes))
 
 
@@ -54,6 +55,14 @@ def write_project(folder: str, source: Source, whole: bool) -> None:
         values = hparams(source.tensors, source.networks) | {"do_lower_case": source.companions.do_lower_case}
         write_json(os.path.join(folder, HPARAMS), values)
     write_json(os.path.join(folder, NETWORKS), source.networks)
+    _write_tasks(folder, source)
+
+
+def _write_tasks(folder: str, source: Source) -> None:
+    """What the outputs of fine-tuned heads stand for, where that is known."""
+    there = heads.tasks(source.tensors.shapes)
+    if noted := {task: told for task, told in tasks_beside(source.tensors).items() if task in there}:
+        write_json(os.path.join(folder, TASKS), {"tasks": noted})
 
 
 def _write_checkpoint(folder: str, tensors: Tensors) -> None:
@@ -92,7 +101,7 @@ def write_hugging_face(folder: str, source: Source, part: str | None, task: str 
 
 
 def _write_network(folder: str, source: Source, part: str, task: str | None, kind: str | None) -> None:
-    reader, head, more = source.tensors, None, {}
+    reader, head, more, told = source.tensors, None, {}, {}
     if part == "generator":
         network, sizes = generator_of(reader, "electra"), source.config("generator")
         architecture = "ElectraForMaskedLM"
@@ -102,13 +111,16 @@ def _write_network(folder: str, source: Source, part: str, task: str | None, kin
         architecture = "ElectraForPreTraining" if has(network, MAIN_HEAD) else "ElectraModel"
     if part == "finetuned":
         task = _task(reader, task)
-        kind = _kind(reader, task, kind)
+        told = tasks_beside(reader).get(task, {})
+        kind = _kind(reader, task, kind or told.get("kind"))
         head, architecture = heads.to_hugging_face(task, kind, _head(reader, task)), heads.ARCHITECTURES[kind]
-        more = {huggingface.TASK_KEY: task, **_label_fields(task, kind, _head(reader, task))}
+        more = {huggingface.TASK_KEY: task, **_label_fields(task, kind, _head(reader, task), told)}
     os.makedirs(folder, exist_ok=True)
     huggingface.write_model(folder, network, sizes, architecture, head, {**more, huggingface.STEP_KEY: reader.step})
     write_hugging_face_tokenizer(folder, source.companions, sizes.max_position_embeddings)
     card = model_card(reader, source.networks, source.companions.notes, architecture)
+    if "range" in told:
+        card += "\nThe output is 0 for {} and 1 for {}.\n".format(*told["range"])
     write_text(os.path.join(folder, "README.md"), card)
     say(f"{part}: {architecture}")
 
@@ -139,15 +151,21 @@ def _kind(reader: Tensors, task: str, kind: str | None) -> str:
     return kind
 
 
-def _label_fields(task: str, kind: str, head: dict[str, np.ndarray]) -> dict[str, Any]:
+def _label_fields(task: str, kind: str, head: dict[str, np.ndarray], told: dict[str, Any]) -> dict[str, Any]:
+    """What config.json says of a head's outputs.
+
+    Args:
+      told: what the source's folder says of the task.
+    """
     if kind == "qa":
         return {}
     count = len(head["dense/bias"])
-    names = heads.LABELS.get(task, [f"LABEL_{i}" for i in range(count)])
+    names = told.get("labels") or heads.LABELS.get(task, ())
     if len(names) != count:
         names = [f"LABEL_{i}" for i in range(count)]
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-    problem = {"classification": "single_label_classification", "regression": "regression"}
+    several = "multi_label" if told.get("multi_label") else "single_label"
+    problem = {"classification": f"{several}_classification", "regression": "regression"}
     return labels | ({"problem_type": problem[kind]} if kind in problem else {})
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from finetune.finetuning_model import FinetuningModel
 from finetune.task import Metric
-from finetune.trials import BEST, Scores, Trial
+from finetune.trials import BEST, DESCRIBING, Scores, Trial
 from model import checkpoints
 from model.checkpoints import STATE
 from util.files import writing
@@ -101,5 +101,7 @@ class BestKeeper:
             except tf.errors.OpError as error:
                 raise OSError(error.message.splitlines()[0]) from error
             checkpoints.write_state(beside, [0])
+            for name in DESCRIBING:
+                shutil.copy(self.trial.path(name), beside)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(beside, folder)

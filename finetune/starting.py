@@ -1,15 +1,16 @@
 """Before a run starts TensorFlow: sizes and tokenizer of the pre-trained model, its checkpoint, and all features."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from configure_finetuning import FinetuningConfig
 from finetune.task import Task
-from finetune.trials import TASKS, TOKENIZER, Trial, report
+from finetune.trials import BEST, TOKENIZER, Trial, report
 from model.checkpoint_files import find
 from model.config import TransformerConfig
-from model.description import NETWORKS, check_heads, fields_of_folder
+from model.description import NETWORKS, check_heads, fields_of_folder, tasks_of_folder
 from model.tokenization import Vocabulary
 from util.distribution import choose, read_cluster
 from util.errors import UserError, nearest_hint
@@ -141,13 +142,16 @@ def _check_sizes(prefix: str, network: TransformerConfig) -> None:
 def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tuple[int, str]]:
     """The fine-tuned checkpoints that are evaluated without training: trial (1 where it is another) and prefix.
 
-    init_checkpoint where it is another than the pre-trained model's folder, else the trials' folders.
+    init_checkpoint (its best weights where they were kept) where it is another than the pre-trained model's folder,
+    else the trials' folders.
 
     Raises:
       UserError: there is none, or its tasks or labels are others.
     """
     if config.init_checkpoint and config.init_checkpoint != config.pretrained_dir:
-        found = [(1, check_checkpoint(config))]
+        best = os.path.join(config.init_checkpoint, BEST)
+        path = best if os.path.isdir(best) else config.init_checkpoint
+        found = [(1, check_checkpoint(dataclasses.replace(config, init_checkpoint=path)))]
     else:
         trials = [Trial(config, i, tasks, {}) for i in range(1, config.num_trials + 1)]
         found = [(t.number, t.weights) for t in trials if os.path.isdir(t.folder) and t.weights]
@@ -163,13 +167,8 @@ def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tupl
 
 def _check_tasks(folder: str, tasks: Sequence[Task]) -> None:
     """Labels are numbers to the head, so other ones would go unnoticed."""
-    path = os.path.join(folder, TASKS)
-    if not os.path.exists(path):
-        return
-    noted = read_object(path, "tasks")["tasks"]
-    if not isinstance(noted, dict):
-        raise UserError(f'{path} is damaged: "tasks" is no object; copy it again, or remove it to go without its check')
-    for task in tasks:
+    noted = tasks_of_folder(folder)
+    for task in tasks if noted else ():
         if task.head_name not in noted:
             raise UserError(
                 f"the model in {folder} lacks the head of {task.head_name}: it was fine-tuned on {', '.join(noted)}, "

@@ -18,6 +18,7 @@ from util.log import heading, say, table
 
 HPARAMS, NETWORKS, TASKS, TRIAL = "hparams.json", "transformer_configs.json", "tasks.json", "trial.json"
 TOKENIZER, DEBUG_MARKER, BEST = "tokenizer_config.json", "debug_run", "best"
+DESCRIBING = ("vocab.txt", TOKENIZER, NETWORKS, TASKS, HPARAMS)  # what says of weights what they are
 
 # hparams by what a change of theirs means for a trial that is resumed
 DATA_ORDER = ("train_batch_size", "seed", "max_seq_length", "do_lower_case", "strip_accents", "double_unordered")
@@ -177,7 +178,7 @@ class Trial:
         """Removes what a trial writes into its folder, and nothing else; the user asked for it."""
         for name in ("tensorboard", BEST):
             shutil.rmtree(self.path(name), ignore_errors=True)
-        notes = ("metrics.jsonl", HPARAMS, NETWORKS, TASKS, TRIAL, TOKENIZER, "vocab.txt", DEBUG_MARKER)
+        notes = ("metrics.jsonl", TRIAL, DEBUG_MARKER, *DESCRIBING)
         for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
             if name in notes:
                 os.remove(self.path(name))

@@ -12,9 +12,9 @@ from model.heads import KNOWN_TASKS, tasks
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator
 from model.readers import SLOTS, STATE, STEP, Tensors, View, has, is_weight, kept, under
 from util.errors import UserError
-from util.files import read_json
+from util.files import read_json, read_object
 
-NETWORKS, HPARAMS = "transformer_configs.json", "hparams.json"
+NETWORKS, HPARAMS, TASKS = "transformer_configs.json", "hparams.json", "tasks.json"
 _FIELDS = [field.name for field in dataclasses.fields(TransformerConfig)]
 
 
@@ -48,6 +48,26 @@ def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
     found = found.get("hparams", found)
     found = {**found, **found.get("model_hparam_overrides", {})}
     return {name: found[name] for name in _FIELDS if found.get(name) is not None}
+
+
+def tasks_of_folder(folder: str) -> dict[str, dict[str, Any]]:
+    """What a fine-tuned model's folder tells of its heads, by task: "kind", "labels" and more; nothing without a note.
+
+    Raises:
+      UserError: the note is damaged.
+    """
+    path = os.path.join(folder, TASKS)
+    if not os.path.exists(path):
+        return {}
+    found = read_object(path, "tasks")["tasks"]
+    if not isinstance(found, dict) or not all(isinstance(task, dict) and "kind" in task for task in found.values()):
+        raise UserError(f'{path} is damaged: "tasks" must hold an object with a "kind" for each task; copy it again')
+    return found
+
+
+def tasks_beside(reader: Tensors) -> dict[str, dict[str, Any]]:
+    """What the files beside a checkpoint say of its heads; see `tasks_of_folder`."""
+    return tasks_of_folder(os.path.dirname(reader.prefix))
 
 
 def check_heads(checkpoint: str, ours: TransformerConfig, network: str = "discriminator") -> None:
@@ -208,7 +228,7 @@ def _generator_kind(reader: Tensors) -> str | None:
 def _task(reader: Tensors, task: str) -> dict[str, Any]:
     head = {name.removeprefix(f"task_specific/{task}/"): reader.shapes[name] for name in reader.shapes
             if name.startswith(f"task_specific/{task}/") and is_weight(name)}  # fmt: skip
-    kind = KNOWN_TASKS.get(task)
+    kind = tasks_beside(reader).get(task, {}).get("kind") or KNOWN_TASKS.get(task)
     if kind is None and "dense_1/kernel" in head:
         kind = "qa"
     elif kind is None and head.get("dense/kernel", [0, 0])[1] == 1:

@@ -450,6 +450,39 @@ def test_heads_of_ones_own_tasks(tmp_path):
         assert same(back, {name: value for name, value in tensors.items() if "/other/" not in name})
 
 
+def test_labels_of_finetuned_models(tmp_path):
+    """What fine-tuning notes of a task beside its weights reaches config.json, and travels with other formats."""
+    noted = {
+        "topics": {"kind": "classification", "labels": ["art", "law", "sport"], "multi_label": False},
+        "tags": {"kind": "classification", "labels": ["new", "old"], "multi_label": True},
+        "names": {"kind": "tagging", "labels": ["B-LOC-deriv", "O"], "scheme": "iob1"},
+        "scores": {"kind": "regression", "range": [-1, 5]},
+    }
+    tensors = {name: value for name, value in tensors_of().items() if name.startswith("electra/")}
+    for task, told in noted.items():
+        count = len(told.get("labels", "1"))
+        tensors[f"task_specific/{task}/dense/kernel"] = np.ones((32, count), np.float32)
+        tensors[f"task_specific/{task}/dense/bias"] = np.zeros(count, np.float32)
+    source = write(tmp_path / "trial", tensors)
+    (source / "tasks.json").write_text(json.dumps({"tasks": noted | {"another": {"kind": "qa"}}, "data": {}}))
+    for format in ("tf1", "project"):
+        source = converted(source, tmp_path / format, format)
+        assert json.loads((source / "tasks.json").read_text()) == {"tasks": noted}
+    problems = {"topics": "single_label", "tags": "multi_label", "names": None, "scores": "regression"}
+    for task, told in noted.items():
+        folder = converted(source, tmp_path / task, "huggingface", "--task", task)
+        config = json.loads((folder / "config.json").read_text())
+        labels = told.get("labels", ["LABEL_0"])
+        assert config["id2label"] == {str(i): label for i, label in enumerate(labels)}
+        assert config["label2id"] == {label: i for i, label in enumerate(labels)}
+        assert (config.get("problem_type") or "").removesuffix("_classification") == (problems[task] or "")
+    assert "The output is 0 for -1 and 1 for 5." in (tmp_path / "scores" / "README.md").read_text()
+    assert "names (tagging), scores (regression)" in convert("--inspect", source).stdout
+    (source / "tasks.json").write_text('{"tasks": ["topics"]}')
+    result = convert("--from", source, "--to", tmp_path / "no", "--format", "huggingface", "--task", "topics")
+    assert result.returncode == 2 and "tasks.json is damaged" in result.stderr and not (tmp_path / "no").exists()
+
+
 def test_a_bert_that_cannot_be_a_generator(tmp_path):
     folder, _ = bert_folder(tmp_path / "bert")
     message = fails(tmp_path, "--from", folder, "--part", "generator")

@@ -178,6 +178,9 @@ def test_the_best_weights_are_kept_and_training_ends_early(data):
     assert len(losses) < 30 and np.argmin(losses) == len(losses) - 3
     final = results(data, "best", "rte")["trials"][0]["results"]["rte"]["dev"]["loss"]
     assert final == pytest.approx(min(losses), rel=1e-6)
+    succeeded(finetune_here(data, "best", {"task_names": ["rte"], "do_train": False, "init_checkpoint": str(folder)}))
+    alone = json.loads((data / "models" / "best" / "results" / "rte_results_eval.json").read_text())
+    assert alone["trials"][0]["results"]["rte"]["dev"]["loss"] == final
     wrong = finetune_here(data, "best2", {**hparams, "keep_best": "bleu"})
     assert wrong.returncode == 2 and 'keep_best "bleu"' in wrong.stderr
 
