@@ -74,6 +74,7 @@ class FinetuningRun:
                     code = self.train(trial)
                     if code is not None:
                         return code
+                self.devices.wait_for_all()
                 records.append(trial.finished_record())
                 if not self.config.keep_all_models and number > 1 and self.devices.is_chief:
                     Trial(self.config, number - 1, self.tasks, first.data).remove_checkpoints()
@@ -124,6 +125,7 @@ class FinetuningRun:
         code = loop.run(iter(batches))
         if loop.now < self.steps and not keeper.enough():
             return code
+        self.devices.wait_for_all()
         keeper.restore_best()
         results = self.evaluate(model, write=True) if self.config.do_eval else {}
         self._write_outputs(model, trial.number)
@@ -182,6 +184,11 @@ class FinetuningRun:
     def _predict_again(self, trial: Trial) -> None:
         """Predictions that were asked for after the trial was finished."""
         if any(self.examples.prediction.values()):
+            if trial.weights is None:
+                raise UserError(
+                    f"{trial.folder} holds no checkpoint any more (keep_all_models false), so nothing can be predicted "
+                    "with it; take another model_dir, or overwrite true to train anew"
+                )
             model = self._model(trial.config)
             checkpoints.restore(trial.weights, model.variables)
             self._write_outputs(model, trial.number)

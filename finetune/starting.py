@@ -40,6 +40,8 @@ def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
             values["embedding_size"] = read_object(path, "embedding_size")["embedding_size"]
         elif os.path.exists(path := os.path.join(folder, "config.json")):
             values["embedding_size"] = read_object(path).get("embedding_size", fields.get("hidden_size"))
+        if not isinstance(values.get("embedding_size"), (int, type(None))):
+            raise UserError(f'{path}: "embedding_size" must be a whole number, got {values["embedding_size"]!r}; mend it')
         say(f"note: the model's sizes are those of {folder}")
     if "do_lower_case" not in passed and (lower := tokenizer_of(folder).get("do_lower_case")) is not None:
         values["do_lower_case"] = lower
@@ -234,6 +236,8 @@ def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
         outputs.append(config.test_predictions)
     for path in outputs:
         check_writable(os.path.dirname(path))
+    if os.path.isdir(config.results_txt):
+        raise UserError(f'hparam "results_txt" must be a file, and {config.results_txt} is a folder')
     cluster = read_cluster() if choose(config) == "multi_worker" else None
     unfinished = [trial for trial in trials if not trial.record]
     if unfinished and (cluster is None or cluster["index"] == 0):

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from util.log import say
 
 FORMATS = {"tsv": "tsv", "csv": "csv", "jsonl": "jsonl", "json": "jsonl", "txt": "conll", "conll": "conll"}
 MOST_MALFORMED = 0.01  # the share of malformed rows above which a file is refused
+_SURROGATES = re.compile("[\ud800-\udfff]")
 SHOWN = 3  # malformed rows that are shown
 DEBUG_LINES = 100  # of a table, in debug runs
 DEBUG_SENTENCES = 101
@@ -93,8 +95,8 @@ class Table:
     def _jsonl_rows(self, path: str, text: str, most_lines: int) -> Iterator[Row]:
         for number, line in enumerate(_lines(text, most_lines)):
             try:
-                fields = json.loads(line)
-            except ValueError:
+                fields = parse_json(line)
+            except (ValueError, RecursionError):
                 self.malformed.add(number + 1, "not JSON", line)
                 continue
             if isinstance(fields, dict):
@@ -157,6 +159,14 @@ class Table:
         if isinstance(value, (int, float)):
             return json.dumps(value)
         raise MalformedRow(f'"{column}" is not a text')
+
+
+def parse_json(line: str) -> Any:
+    """What a line of JSONL holds; halves of surrogate pairs, which UTF-8 cannot write, become U+FFFD."""
+    value = json.loads(line)
+    if "\\ud" in line.lower():
+        value = json.loads(_SURROGATES.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return value
 
 
 def read_text(path: str) -> str:

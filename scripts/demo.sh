@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job from raw text to a trained and evaluated model, small enough for two cores and five minutes:
+# The main job from raw text to a trained, evaluated and fine-tuned model, small enough for two cores and eight minutes:
 #   bash scripts/demo.sh [FOLDER]        everything goes into FOLDER (default: demo/ at the repository's root)
 # Run again, it goes on where it stopped. Delete the folder to start over. Nothing is downloaded but the requirements.
 set -euo pipefail
@@ -61,3 +61,19 @@ title "5. Pre-training, the same command again: it goes on where it stopped"
 title "6. Evaluation on the text held out"
 "${train[@]}" --hparams do_eval=true
 "$python" -m scripts.plot_curves "$model/metrics.jsonl" "$out/curves.png"
+
+task=$out/finetuning_data/acceptability
+title "7. A task: is a sentence as it was written, or are two of its words swapped?"
+[ -e "$task/dev.tsv" ] || "$python" -m scripts.demo_acceptability "$out/corpus/heldout/part-0.txt" "$task"
+
+finetune=("$python" run_finetuning.py --data-dir "$out" --model-name demo --hparams scripts/demo_finetuning.json)
+random=$out/random_weights/acceptability
+title "8. Fine-tuning the model, three times"
+"${finetune[@]}"
+
+title "9. The same network from random weights"
+"${finetune[@]}" --hparams init_checkpoint=null --hparams "model_dir=$random" --hparams "results_txt=${random}_results.txt"
+
+title "10. Both"
+"$python" -m scripts.compare_results "pre-trained=$model/results/acceptability_results.json" \
+  "random weights=${random}_results.json"

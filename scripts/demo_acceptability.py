@@ -2,8 +2,8 @@
 
     python -m scripts.demo_acceptability TEXT FOLDER
 
-Every sentence of TEXT (one a line) with 5 to 20 words is taken once, half of them as they are. Writes train.tsv and
-dev.tsv, the documents at the end being for dev, so that a sentence and its neighbours are on one side.
+Every sentence of TEXT (one a line) with 5 to 20 words is taken twice, as it is and with two words swapped. Writes
+train.tsv and dev.tsv, the documents at the end being for dev, so that a sentence and its neighbours are on one side.
 """
 
 import random
@@ -29,15 +29,13 @@ def swapped(words: list[str], chance: random.Random) -> list[str] | None:
     return None
 
 
-def examples(lines: list[str], seed: int = 0) -> list[str]:
-    """A line of the task's file for each sentence that suits."""
-    chance, rows = random.Random(seed), []
+def examples(lines: list[str], chance: random.Random) -> list[str]:
+    """Two rows of the task's file for each line: as it is, and swapped."""
+    rows = []
     for line in lines:
-        words = line.split()
-        if LEAST <= len(words) <= MOST:
-            other = swapped(words, chance) if len(rows) % 2 else words
-            if other is not None:
-                rows.append(f"{' '.join(other)}\t{'swapped' if len(rows) % 2 else 'original'}\n")
+        other = swapped(line.split(), chance)
+        if other is not None:
+            rows += [f"{line}\toriginal\n", f"{' '.join(other)}\tswapped\n"]
     return rows
 
 
@@ -45,13 +43,15 @@ def main() -> None:
     """Writes FOLDER/train.tsv and FOLDER/dev.tsv."""
     if len(sys.argv) != 3:
         raise UserError("usage: python -m scripts.demo_acceptability TEXT FOLDER")
-    rows = examples(Path(sys.argv[1]).read_text(encoding="utf-8").splitlines())
-    if len(rows) < 100:
-        raise UserError(f"{sys.argv[1]} holds only {len(rows)} sentences of {LEAST} to {MOST} words")
-    first_dev = int(len(rows) * (1 - DEV_SHARE))
-    for name, part in (("train", rows[:first_dev]), ("dev", rows[first_dev:])):
-        write_text(str(Path(sys.argv[2]) / f"{name}.tsv"), HEADER + "".join(part))
-        say(f"{name}: {len(part)} sentences")
+    text = Path(sys.argv[1]).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if LEAST <= len(line.split()) <= MOST]
+    if len(lines) < 100:
+        raise UserError(f"{sys.argv[1]} holds only {len(lines)} sentences of {LEAST} to {MOST} words")
+    first_dev, chance = int(len(lines) * (1 - DEV_SHARE)), random.Random(0)
+    for name, part in (("train", lines[:first_dev]), ("dev", lines[first_dev:])):
+        rows = examples(part, chance)
+        write_text(str(Path(sys.argv[2]) / f"{name}.tsv"), HEADER + "".join(rows))
+        say(f"{name}: {len(rows)} sentences")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,14 @@ class Devices:
             by = f"{self.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
             raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {self.replicas * pieces}")
 
+    def wait_for_all(self) -> None:
+        """Returns when every worker has come here: what the chief wrote before is there for all of them."""
+        if self.workers > 1:
+            import tensorflow as tf
+
+            one = self.strategy.run(tf.function(lambda: tf.constant(1.0)))
+            self.strategy.reduce(tf.distribute.ReduceOp.SUM, one, axis=None)
+
     @property
     def is_chief(self) -> bool:
         """Whether this process writes the files."""
