@@ -184,7 +184,7 @@ def _defaults_of(values: dict[str, Any]) -> dict[str, Any]:
 def _set_paths(config: FinetuningConfig) -> None:
     """Fills in the paths that are not given."""
     root, suffix = config.pretrained_dir, "-debug" if config.debug else ""
-    tasks = ",".join(map(str, config.task_names))
+    tasks = ",".join(name for name in config.task_names if isinstance(name, str))  # they are checked when they are made
     defaults = {
         "model_dir": os.path.join(root, "finetuning_models", f"{tasks}_model{suffix}"),
         "results_txt": os.path.join(root, "results", f"{tasks}_results{suffix}.txt"),

@@ -40,8 +40,8 @@ def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
             values["embedding_size"] = read_object(path, "embedding_size")["embedding_size"]
         elif os.path.exists(path := os.path.join(folder, "config.json")):
             values["embedding_size"] = read_object(path).get("embedding_size", fields.get("hidden_size"))
-        if not isinstance(values.get("embedding_size"), (int, type(None))):
-            raise UserError(f'{path}: "embedding_size" must be a whole number, got {values["embedding_size"]!r}; mend it')
+        if not isinstance(size := values.get("embedding_size"), (int, type(None))):
+            raise UserError(f'{path}: "embedding_size" must be a whole number, got {size!r}; mend it')
         say(f"note: the model's sizes are those of {folder}")
     if "do_lower_case" not in passed and (lower := tokenizer_of(folder).get("do_lower_case")) is not None:
         values["do_lower_case"] = lower

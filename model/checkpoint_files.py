@@ -49,7 +49,7 @@ def _latest(folder: str) -> str | None:
     """
     state = os.path.join(folder, "checkpoint")
     if os.path.exists(state):
-        with open(state, encoding="utf-8") as file:
+        with open(state, encoding="utf-8", errors="replace") as file:
             named = re.search(r'^model_checkpoint_path:\s*"(.*)"', file.read(), re.M)
         if named:
             for prefix in (os.path.join(folder, os.path.basename(named[1])), os.path.join(folder, named[1])):

@@ -12,10 +12,10 @@ from model.heads import KNOWN_TASKS, tasks
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator
 from model.readers import SLOTS, STATE, STEP, Tensors, View, has, is_weight, kept, under
 from util.errors import UserError
-from util.files import read_json, read_object
+from util.files import read_object
 
 NETWORKS, HPARAMS, TASKS = "transformer_configs.json", "hparams.json", "tasks.json"
-_FIELDS = [field.name for field in dataclasses.fields(TransformerConfig)]
+_FIELDS = {field.name: field.type for field in dataclasses.fields(TransformerConfig)}
 
 
 def main_of(reader: Tensors) -> View:
@@ -33,21 +33,30 @@ def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
 
     Args:
       network: "discriminator" (the main one) or "generator". A Hugging Face folder holds one network, either.
+
+    Raises:
+      UserError: the file holds something else.
     """
-    found: dict[str, Any] = {}
     for name in (NETWORKS, HPARAMS, "bert_config.json", "config.json"):
         if os.path.exists(path := os.path.join(folder, name)):
-            found = read_json(path)
             break
-    if not isinstance(found, dict) or not found:
+    else:
         return {}
+    found = read_object(path)
     if name == NETWORKS:
         found = found.get(network) or {}
     elif network == "generator" and found.get("model_type") is None:
         found = {}  # released configs tell of the main network alone
-    found = found.get("hparams", found)
-    found = {**found, **found.get("model_hparam_overrides", {})}
-    return {name: found[name] for name in _FIELDS if found.get(name) is not None}
+    found = found.get("hparams", found) if isinstance(found, dict) else found
+    overrides = found.get("model_hparam_overrides", {}) if isinstance(found, dict) else None
+    if not isinstance(overrides, dict):
+        raise UserError(f"{path} is damaged: it does not tell the sizes of a network; copy it again or remove it")
+    found = {**found, **overrides}
+    fields = {name: found[name] for name in _FIELDS if found.get(name) is not None}
+    for name, value in fields.items():
+        if not isinstance(value, (int, _FIELDS[name])) or isinstance(value, bool):
+            raise UserError(f'{path} is damaged: "{name}" must be of type {_FIELDS[name].__name__}, got {value!r}')
+    return fields
 
 
 def tasks_of_folder(folder: str) -> dict[str, dict[str, Any]]:

@@ -131,6 +131,7 @@ HPARAM_FAULTS = {
     "unknown task": ({"task_names": ["mrcp"]}, "unknown task 'mrcp'; did you mean \"mrpc\"?", "cola, sst"),
     "a task twice": ({"task_names": ["rte", "rte"]}, 'task_names names "rte" twice'),
     "a head twice": ({"task_names": ["mnli", "ax"]}, "ax uses the head of mnli; name it alone"),
+    "an object among the tasks": ({"task_names": [{"a": 1}]}, "unknown task {'a': 1}"),
     "no task": ({"task_names": []}, "task_names is empty; name one or more of: cola"),
     "a task of one's own that is no object": ({"custom_tasks": ["own"]}, "entry 0 must be an object"),
     "a name that is no text": ({"custom_tasks": [{**OWN, "name": ["own"]}]}, '"name" of entry 0', "['own']"),
@@ -161,12 +162,21 @@ def test_hparams(refused, fault):
     assert all(part in message for part in parts), message
 
 
-def test_a_missing_model(data, no_start):
+@pytest.fixture
+def refused_plainly(data, no_start, monkeypatch):
+    """A function that runs the command with a task's name alone, from a pre-trained model, which must be refused."""
+
+    def run(model: str) -> str:
+        command = ["run_finetuning.py", "--data-dir", str(data), "--model-name", model, "--hparams", "task_names=rte"]
+        monkeypatch.setattr(finetuning_runs, "finetuning_command", lambda *_: command)
+        return failed(data, lambda: finetune_here(data, model))
+
+    return run
+
+
+def test_a_missing_model(data, refused_plainly):
     """init_checkpoint left as it is: the pre-trained model's folder."""
-    command = ["run_finetuning.py", "--data-dir", str(data), "--model-name", "n", "--hparams", "task_names=rte"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning_runs, "finetuning_command", lambda *_: command)
-        message = failed(data, lambda: finetune_here(data, "n"))
+    message = refused_plainly("n")
     assert f"there is no pre-trained model {data}/models/n; below {data}/models: m" in message
 
 
@@ -335,6 +345,25 @@ def test_damaged_notes_of_a_model(data, refused, content):
     assert f"{folder}/tasks.json" in refused(alone)
 
 
+@pytest.mark.parametrize("name, content, said", [
+    ("transformer_configs.json", '{"discriminator": 5, "embedding_size": 16}', "does not tell the sizes"),
+    ("transformer_configs.json", '{"discriminator": {"hidden_size": 9}, "embedding_size": "x"}', "number, got 'x'"),
+    ("transformer_configs.json", "[1]", "expected an object, not list"),
+    ("transformer_configs.json", '{"discriminator": {"hidden_size": 32}}', '"embedding_size" is missing'),
+    ("hparams.json", '{"model_hparam_overrides": 5}', "does not tell the sizes of a network"),
+    ("config.json", '{"vocab_size": "a"}', "\"vocab_size\" must be of type int, got 'a'"),
+    ("tokenizer_config.json", '{"do_lower_case": "no"}', "must be true, false or null, got 'no'"),
+    ("tokenizer_config.json", "[]", "expected an object, not list"),
+])  # fmt: skip
+def test_damaged_notes_of_a_pretrained_model(data, refused_plainly, name, content, said):
+    folder = data / "models" / "pretrained"
+    folder.mkdir()
+    (folder / name).write_text(content)
+    (folder / "checkpoint").write_bytes(b"\xff")
+    message = refused_plainly("pretrained")
+    assert f"{folder}/{name}" in message and said in message
+
+
 def test_a_finished_trial_says_so(data, no_start):
     before = files(data)
     result = finetune_here(data, "m", SIZES, {"task_names": ["rte"]})
@@ -354,7 +383,7 @@ def test_a_trial_in_use(data, refused):
 
 @pytest.mark.parametrize("name, path", [
     ("model_dir", "file/m"), ("results_txt", "file/r.txt"), ("preprocessed_data_dir", "file/features"),
-    ("model_dir", "/proc/m"), ("preprocessed_data_dir", "/proc/features"),
+    ("results_txt", "models"), ("model_dir", "/proc/m"), ("preprocessed_data_dir", "/proc/features"),
 ])  # fmt: skip
 def test_folders_that_cannot_be_written(data, refused, name, path):
     (data / "file").write_text("x")

@@ -54,6 +54,12 @@ def test_jsonl_skips_what_is_no_object(tmp_path):
     assert (found.malformed.count, found.total) == (2, 4)
 
 
+def test_jsonl_with_half_a_surrogate_pair_or_too_deep(tmp_path):
+    """The first cannot be written as UTF-8, the second not be parsed."""
+    found = table(tmp_path, "jsonl", '{"a": "\\ud83d x \\uD83D\\uDE00"}\n' + "[" * 100_000 + "\n")
+    assert [row.fields for row in found.rows] == [{"a": "\ufffd x \U0001f600"}] and found.malformed.count == 1
+
+
 def test_unknown_column_names_the_nearest(tmp_path):
     with pytest.raises(UserError, match='no column "sentense".*"sentence"'):
         table(tmp_path, "tsv", "sentence\tlabel\nx\t1\n").resolve("sentense")
