@@ -28,8 +28,11 @@ SIZES = ("model_size", "model_hparam_overrides", "embedding_size", "vocab_size")
 
 
 def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
-    """What the files beside the checkpoint say of the model's sizes and tokenizer, where it is not passed."""
-    folder, values = folder_of(config.init_checkpoint), {}
+    """What the files beside the checkpoint say of the model's sizes and tokenizer, where it is not passed.
+
+    With random weights (init_checkpoint null) the pre-trained model's folder tells, where there is one.
+    """
+    folder, values = notes_folder(config), {}
     if folder is None or config.debug:
         return values
     fields = fields_of_folder(folder, "discriminator")
@@ -57,6 +60,13 @@ def folder_of(checkpoint: str | None) -> str | None:
     return checkpoint if os.path.isdir(checkpoint) else os.path.dirname(checkpoint) or "."
 
 
+def notes_folder(config: FinetuningConfig) -> str | None:
+    """The folder whose notes say what the model is."""
+    if config.init_checkpoint:
+        return folder_of(config.init_checkpoint)
+    return config.pretrained_dir if os.path.isdir(config.pretrained_dir) else None
+
+
 def tokenizer_of(folder: str | None) -> dict[str, Any]:
     """The tokenizer settings that a model folder notes."""
     path = os.path.join(folder or "", TOKENIZER)
@@ -71,7 +81,7 @@ def strips_accents(config: FinetuningConfig) -> bool:
     """Whether accents are dropped: as the hparam says, else as in pre-training, else whenever lower-casing."""
     if config.strip_accents is not None:
         return config.strip_accents
-    noted = tokenizer_of(folder_of(config.init_checkpoint)).get("strip_accents")
+    noted = tokenizer_of(notes_folder(config)).get("strip_accents")
     return config.do_lower_case if noted is None else bool(noted)
 
 

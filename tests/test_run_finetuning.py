@@ -1,6 +1,7 @@
 """run_finetuning.py on small real runs: results, trials, resuming, devices, several tasks, evaluation alone."""
 
 import json
+import os
 import random
 import re
 import signal
@@ -73,6 +74,15 @@ def test_a_pretrained_model_is_finetuned(data):
     assert names["global_step"] == 22  # both orders of 44 pairs, 8 a step, 2 epochs
     assert not np.array_equal(names["electra/embeddings/word_embeddings"],
                               tensors(data / "models" / "tiny")["electra/embeddings/word_embeddings"])  # fmt: skip
+
+
+def test_random_weights_in_the_same_network(data):
+    """init_checkpoint null takes the sizes and the vocabulary of the pre-trained model, not its weights."""
+    output = succeeded(finetune_tiny(data, "random", task_names=["rte"], num_train_epochs=1, init_checkpoint=None, seed=7))
+    assert "the model's sizes are those of" in output and "random weights" in output
+    ours, theirs = tensors(data / "out" / "random_1"), tensors(data / "models" / "tiny")
+    name = "electra/embeddings/word_embeddings"
+    assert ours[name].shape == theirs[name].shape and np.corrcoef(ours[name].ravel(), theirs[name].ravel())[0, 1] < 0.5
 
 
 def test_bucketing_changes_nothing_but_time(data):
@@ -204,6 +214,31 @@ def test_two_devices_predict_the_same(data):
                 assert other[task]["dev"][metric] == pytest.approx(value, rel=1e-3, abs=1e-4), metric
         answers = [json.loads((paths[n] / "squad,chunk_qa" / "squad_preds.json").read_text()) for n in ("one", name)]
         assert answers[0] == answers[1] and len(answers[0]) == 22
+
+
+def test_two_workers_give_the_results_of_one(data, unused_ports):
+    """Two processes with TF_CONFIG, several trials, the best weights kept by the chief."""
+    hparams = {"task_names": ["rte"], "num_trials": 2, "keep_best": "loss", "num_train_epochs": 1}
+    workers = [f"127.0.0.1:{port}" for port in unused_ports(2)]
+    processes = []
+    for index in range(2):
+        config = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *finetuning_command(data, "workers", hparams)],
+                cwd=training_runs.ROOT,
+                env={**os.environ, "TF_CONFIG": config},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    succeeded(finetune_here(data, "worker", hparams))
+    for one, two in zip(results(data, "worker", "rte")["trials"], results(data, "workers", "rte")["trials"]):
+        for metric, value in one["results"]["rte"]["dev"].items():
+            assert two["results"]["rte"]["dev"][metric] == pytest.approx(value, rel=1e-3)
 
 
 def test_killed_trials_end_with_the_same_results(data):
