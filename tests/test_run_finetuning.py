@@ -78,7 +78,8 @@ def test_a_pretrained_model_is_finetuned(data):
 
 def test_random_weights_in_the_same_network(data):
     """init_checkpoint null takes the sizes and the vocabulary of the pre-trained model, not its weights."""
-    output = succeeded(finetune_tiny(data, "random", task_names=["rte"], num_train_epochs=1, init_checkpoint=None, seed=7))
+    hparams = {"task_names": ["rte"], "num_train_epochs": 1, "init_checkpoint": None, "seed": 7}
+    output = succeeded(finetune_tiny(data, "random", **hparams))
     assert "the model's sizes are those of" in output and "random weights" in output
     ours, theirs = tensors(data / "out" / "random_1"), tensors(data / "models" / "tiny")
     name = "electra/embeddings/word_embeddings"
@@ -241,19 +242,21 @@ def test_two_workers_give_the_results_of_one(data, unused_ports):
             assert two["results"]["rte"]["dev"][metric] == pytest.approx(value, rel=1e-3)
 
 
-def test_killed_trials_end_with_the_same_results(data):
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.slow)])
+def test_killed_trials_end_with_the_same_results(data, kills):
     """Three trials, killed at random moments, give the results and weights of the uninterrupted run, bit for bit."""
     hparams = {"task_names": ["rte"], "num_trials": 3, "save_checkpoints_steps": 2, "keep_best": "accuracy"}
-    succeeded(finetune(data, "whole", hparams))
+    models = [f"{name}_{kills}" for name in ("whole", "killed")]
+    succeeded(finetune(data, models[0], hparams))
     moments = random.Random(0)
-    for _ in range(2):
-        kill_at_random(finetuning_command(data, "killed", hparams), moments)
-    succeeded(finetune(data, "killed", hparams))
-    whole, killed = (results(data, model, "rte") for model in ("whole", "killed"))
+    for _ in range(kills):
+        kill_at_random(finetuning_command(data, models[1], hparams), moments)
+    succeeded(finetune(data, models[1], hparams))
+    whole, killed = (results(data, model, "rte") for model in models)
     for one, other in zip(whole["trials"], killed["trials"], strict=True):
         assert one["results"] == other["results"]
         folders = [data / "models" / model / "finetuning_models" / f"rte_model_{one['trial']}"
-                   for model in ("whole", "killed")]  # fmt: skip
+                   for model in models]  # fmt: skip
         left, right = (tensors(folder) for folder in folders)
         assert left.keys() == right.keys()
         for name in left:
@@ -261,7 +264,7 @@ def test_killed_trials_end_with_the_same_results(data):
 
 
 def kill_at_random(command: list[str], moments: random.Random) -> None:
-    """Starts the command and kills it some time after its first step."""
+    """Starts the command and kills it some time after a first step."""
     process = subprocess.Popen(
         [sys.executable, *command], cwd=training_runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
