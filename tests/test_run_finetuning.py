@@ -246,11 +246,12 @@ def test_two_workers_give_the_results_of_one(data, unused_ports):
 def test_killed_trials_end_with_the_same_results(data, kills):
     """Three trials, killed at random moments, give the results and weights of the uninterrupted run, bit for bit."""
     hparams = {"task_names": ["rte"], "num_trials": 3, "save_checkpoints_steps": 2, "keep_best": "accuracy"}
+    hparams["num_train_epochs"] = 4 * kills  # long enough for them
     models = [f"{name}_{kills}" for name in ("whole", "killed")]
     succeeded(finetune(data, models[0], hparams))
     moments = random.Random(0)
     for _ in range(kills):
-        kill_at_random(finetuning_command(data, models[1], hparams), moments)
+        assert kill_at_random(finetuning_command(data, models[1], hparams), moments) == -signal.SIGKILL
     succeeded(finetune(data, models[1], hparams))
     whole, killed = (results(data, model, "rte") for model in models)
     for one, other in zip(whole["trials"], killed["trials"], strict=True):
@@ -263,8 +264,8 @@ def test_killed_trials_end_with_the_same_results(data, kills):
             assert np.asarray(left[name]).tobytes() == np.asarray(right[name]).tobytes(), name
 
 
-def kill_at_random(command: list[str], moments: random.Random) -> None:
-    """Starts the command and kills it some time after a first step."""
+def kill_at_random(command: list[str], moments: random.Random) -> int:
+    """Starts the command and kills it some time after a first step; gives its exit code."""
     process = subprocess.Popen(
         [sys.executable, *command], cwd=training_runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -274,3 +275,4 @@ def kill_at_random(command: list[str], moments: random.Random) -> None:
     time.sleep(moments.uniform(0, 3))
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    return process.returncode
