@@ -78,7 +78,7 @@ class PretrainingConfig:
     debug: bool = False                        # a tiny network and 20 steps, to try things out
     do_train: bool = True                      # exactly one of do_train and do_eval
     do_eval: bool = False
-    objective: str | None = None               # a variant of the papers by name (docs/objectives.md); null: the next two
+    objective: str | None = None               # a variant by name (docs/objectives.md); null: the next two
     electra_objective: bool = True             # replaced-token detection; false: a BERT-style masked language model
     electric_objective: bool = False           # Electric: an energy-based cloze model
     generator: str | None = None               # small, tied, uniform, unigram, two_tower; null: the booleans below

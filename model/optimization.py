@@ -69,7 +69,14 @@ class AdamWeightDecay:
             for slot in ("adam_m", "adam_v")
         }
 
-    def apply(self, gradients: list[tf.Tensor], factor: tf.Tensor, rate: tf.Tensor, good: tf.Tensor) -> None:
+    def apply(
+        self,
+        gradients: list[tf.Tensor],
+        factor: tf.Tensor,
+        rate: tf.Tensor,
+        good: tf.Tensor,
+        trained: dict[str, tf.Tensor] | None = None,
+    ) -> None:
         """Moves every variable; call it in replica context with gradients that are the same on all replicas.
 
         Args:
@@ -77,12 +84,14 @@ class AdamWeightDecay:
           factor: scalar, for clipping (and loss scaling).
           rate: scalar, the learning rate of this step.
           good: scalar bool; false leaves variables and slots as they are.
+          trained: the same for single variables by name; those not named follow `good` alone.
         """
+        goods = [good & trained[name] if name in (trained or {}) else good for name in self.variables]
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(gradients, factor, rate, good))
+        context.merge_call(self._apply_across, args=(gradients, factor, rate, goods))
 
-    def _apply_across(self, strategy, gradients, factor, rate, good):
-        for (name, variable), gradient in zip(self.variables.items(), gradients):
+    def _apply_across(self, strategy, gradients, factor, rate, goods):
+        for (name, variable), gradient, good in zip(self.variables.items(), gradients, goods):
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
             decay = self.weight_decay if is_decayed(name) else 0.0
             strategy.extended.update(

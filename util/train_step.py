@@ -48,6 +48,7 @@ class TrainStep:
       loss_scaling: for float16.
       use_xla: compiles the gradient computation.
       released_quirks: the global norm counts looked-up rows one by one, as released.
+      trained: gives, in each step, scalar bools by variable: false freezes it; those not named are trained.
     """
 
     def __init__(
@@ -60,8 +61,9 @@ class TrainStep:
         loss_scaling: bool = False,
         use_xla: bool = False,
         released_quirks: bool = False,
+        trained: Callable[[], dict[str, tf.Tensor]] = dict,
     ):
-        self.task, self.optimizer, self.strategy, self.rate = task, optimizer, strategy, rate
+        self.task, self.optimizer, self.strategy, self.rate, self.trained = task, optimizer, strategy, rate, trained
         self.accumulation, self.loss_scaling, self.released_quirks = accumulation, loss_scaling, released_quirks
         self.shapes = {name: task.sum_shapes[name] for name in sorted(task.sum_shapes)}
         self.width = sum(int(np.prod(shape)) for shape in self.shapes.values())
@@ -118,7 +120,7 @@ class TrainStep:
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)
         good = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
-        self.optimizer.apply(gradients, tf.where(good, factor, 0.0), self.rate(self.step), good)
+        self.optimizer.apply(gradients, tf.where(good, factor, 0.0), self.rate(self.step), good, self.trained())
         self._count(good)
         kept = tf.concat([sums, [1.0, norm]], 0)
         return tf.where(good, kept, 0.0), stop
