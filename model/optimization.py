@@ -87,13 +87,13 @@ class AdamWeightDecay:
           good: scalar bool; false leaves variables and slots as they are.
           frozen: names of variables that are left as they are.
         """
+        moving = {name: gradient for name, gradient in zip(self.variables, gradients) if name not in frozen}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(gradients, factor, rate, good), kwargs={"frozen": frozen})
+        context.merge_call(self._apply_across, args=(moving, factor, rate, good))
 
-    def _apply_across(self, strategy, gradients, factor, rate, good, frozen):
-        for (name, variable), gradient in zip(self.variables.items(), gradients):
-            if name in frozen:
-                continue
+    def _apply_across(self, strategy, gradients, factor, rate, good):
+        for name, gradient in gradients.items():
+            variable = self.variables[name]
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
             decay = self.weight_decay if is_decayed(name) else 0.0
             strategy.extended.update(
