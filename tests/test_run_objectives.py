@@ -3,16 +3,19 @@
 import json
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from configure_pretraining import make_config
+from model import checkpoints
 from model.checkpoint_files import write_state
 from model.description import describe
 from model.disentangled import BASE, DIFFERENCE, TABLE, added_up
+from pretrain.masking import Specials
+from pretrain.pretraining_model import PretrainingModel
 from tests.conversions import converted, read, weights
-from tests.training_runs import NETWORK, ROOT, pretrain_here, read_checkpoint, read_metrics
+from tests.training_runs import NETWORK, pretrain, pretrain_here, read_checkpoint, read_metrics
 
 STEPS = {"num_train_steps": 6, "save_checkpoints_steps": 2, "keep_checkpoint_max": None}
 TWO_STAGE = {"objective": "two_stage", "generator_hidden_size": 1, "generator_layers": 1}
@@ -62,22 +65,16 @@ def test_resumes_exactly(training_data, runs, name, step):
     assert not different
 
 
-def test_two_devices_give_the_losses_of_one(training_data, runs):
-    """All objectives in one process that has two logical devices."""
-    script = (
-        "import json, sys; from pathlib import Path; from tests.training_runs import pretrain_here\n"
-        "for name, hparams in json.loads(sys.argv[2]).items():\n"
-        "    run = pretrain_here(Path(sys.argv[1]), name, hparams)\n"
-        "    assert '2 replicas' in run.stdout and run.returncode == 0, run.stdout + run.stderr\n"
-    )
-    asked = {f"{name}_mirrored": {**RUNS[name], **STEPS, "logical_cpus": 2} for name in RUNS}
-    command = [sys.executable, "-c", script, str(training_data), json.dumps(asked)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    for name in RUNS:
-        one, two = ([m["loss"] for m in read_metrics(training_data, n)] for n in (runs(name), f"{name}_mirrored"))
-        assert len(one) == 6
-        np.testing.assert_allclose(two, one, rtol=2e-5, err_msg=name)
+QUICK = ("electric", "two_stage", "adversarial")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in RUNS])
+def test_two_devices_give_the_losses_of_one(training_data, runs, name):
+    model = f"{name}_mirrored"
+    assert "2 replicas" in succeeded(pretrain(training_data, model, RUNS[name], STEPS, {"logical_cpus": 2}))
+    one, two = ([m["loss"] for m in read_metrics(training_data, n)] for n in (runs(name), model))
+    assert len(one) == 6
+    np.testing.assert_allclose(two, one, rtol=2e-5)
 
 
 def test_the_stages_of_a_run(training_data, runs):
@@ -122,14 +119,15 @@ def test_counts_are_kept_in_the_manifest(training_data, runs):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_inspection_and_init_checkpoint(training_data, runs, name):
-    """What a checkpoint says of itself makes its networks again, and another run starts from its weights."""
+def test_inspection(training_data, runs, name):
+    """What a checkpoint says of itself makes networks that all of it fits into."""
     found = describe(read(training_data / "models" / runs(name)), 2)
     assert found["format"] == "project" and found["not_finite"] == []
-    hparams = {**found["hparams"], "init_checkpoint": str(training_data / "models" / name)}
-    hparams |= {"generator": "unigram"} if name == "masked_only" else {}
-    output = succeeded(pretrain_here(training_data, f"{name}_again", hparams, {"num_train_steps": 2}))
-    assert "fresh" not in output.split("== checkpoint ==")[1].split("==")[0]
+    hparams = found["hparams"] | ({"generator": "unigram"} if name == "masked_only" else {})
+    config = make_config("m", "d", hparams)
+    model = PretrainingModel(config, Specials(2, 3, 4), np.ones(config.vocab_size))
+    report = checkpoints.restore(str(training_data / "models" / name / "model.ckpt-6"), model.variables)
+    assert report.fresh == report.unused == []
 
 
 def test_the_difference_is_added_up_at_export(training_data, runs, tmp_path):
