@@ -14,6 +14,7 @@ from model.config import (
     generator_config,
     transformer_config,
 )
+from pretrain.variants import MASKING_UNITS, TOKEN_OBJECTIVES, WITHOUT_WEIGHTS, resolve
 from util.errors import UserError
 from util.hparams import check_hparams
 
@@ -77,18 +78,23 @@ class PretrainingConfig:
     debug: bool = False                        # a tiny network and 20 steps, to try things out
     do_train: bool = True                      # exactly one of do_train and do_eval
     do_eval: bool = False
+    objective: str | None = None               # a variant by name (docs/objectives.md); null: the next two
     electra_objective: bool = True             # replaced-token detection; false: a BERT-style masked language model
-    electric_objective: bool = False           # Electric (not available yet)
-    gen_weight: float = 1.0                    # weight of the masked language model's loss
-    disc_weight: float = 50.0                  # weight of the discriminator's loss (lambda)
+    electric_objective: bool = False           # Electric: an energy-based cloze model
+    generator: str | None = None               # small, tied, uniform, unigram, two_tower; null: the booleans below
+    weight_sharing: str | None = None          # none, embeddings, all, gdes; null: the booleans below
+    generator_steps: int | None = None         # two_stage: steps of the generator alone; null: half of all
+    gen_weight: float = 1.0                    # weight of the generator's loss
+    disc_weight: float = 50.0                  # weight of the main network's loss (lambda); 1 where it predicts tokens
     mask_prob: float = 0.15                    # share of the tokens that is masked
+    masking_unit: str = "token"                # token, whole_word, or span (of 1 to 10 words, geometric)
     model_size: str = "small"                  # small, base or large
     model_hparam_overrides: dict = field(default_factory=dict)  # any field of TransformerConfig
     embedding_size: int | None = None          # null: the hidden size, 128 for small
     vocab_size: int = 30522                    # rows of the token table
     do_lower_case: bool = True                 # how the text was tokenized
     uniform_generator: bool = False            # replacements drawn uniformly from the vocabulary
-    two_tower_generator: bool = False          # Electric's generator (not available yet)
+    two_tower_generator: bool = False          # Electric's generator; forced true by electric_objective
     untied_generator_embeddings: bool = False  # the generator has tables of its own
     untied_generator: bool = True              # false: generator and discriminator share all weights
     generator_layers: float = 1.0              # fraction of the discriminator's layers
@@ -151,11 +157,25 @@ class PretrainingConfig:
                                   DEBUG_NETWORK if self.debug else None)
 
     def generator_config(self) -> TransformerConfig:
-        """Sizes of the generator; the main network's where they share all weights or it is the only one."""
+        """Sizes of the generator; the main network's where they share all weights or sizes or it is the only one."""
         config = self.discriminator_config()
-        if not self.electra_objective or not self.untied_generator:
+        if self.objective in ("mlm", "two_stage") or self.generator == "tied":
             return config
         return generator_config(config, self.generator_layers, self.generator_hidden_size)
+
+    @property
+    def main_embedding_size(self) -> int:
+        """E of the main network's tables."""
+        return self.embedding_size or self.discriminator_config().hidden_size
+
+    @property
+    def generator_embedding_size(self) -> int:
+        """E of the tables that the generator uses: its hidden size where they are its own, as released.
+
+        Tables that are added to the main network's (gdes) or become them (two_stage) are as wide as those.
+        """
+        own = self.weight_sharing == "none" and self.objective != "two_stage"
+        return self.generator_config().hidden_size if own else self.main_embedding_size
 
     def in_force(self) -> dict[str, Any]:
         """All hparams with their values, and what follows from them."""
@@ -172,14 +192,16 @@ def make_config(model_name: str, data_dir: str, hparams: dict[str, Any]) -> Pret
     preset = passed.get("preset")
     if preset is not None and preset not in PRESETS:
         raise UserError(f'hparam "preset" must be one of {", ".join(PRESETS)}; got "{preset}"')
-    values = {**PRESETS.get(preset, {}), **(DEBUG_DEFAULTS if passed.get("debug") else {}), **passed}
+    values = {**PRESETS.get(preset, {}), **(DEBUG_DEFAULTS if passed.get("debug") else {}), **passed, **resolve(passed)}
     if values.get("do_eval") and "do_train" not in values:
         values["do_train"] = False
     config = PretrainingConfig(**{"model_name": model_name, "data_dir": data_dir, **values})
     if config.model_size in MODEL_SIZES and config.embedding_size is None:
         config.embedding_size = DEFAULT_EMBEDDING_SIZE.get(config.model_size)
-    if config.electric_objective:
-        config.two_tower_generator, config.electra_objective = True, False
+    if config.objective in TOKEN_OBJECTIVES and "disc_weight" not in passed:
+        config.disc_weight = 1.0
+    if config.objective == "two_stage" and config.generator_steps is None:
+        config.generator_steps = config.num_train_steps // 2
     config.pretrain_tfrecords = config.pretrain_tfrecords or os.path.join(
         data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*")
     config.vocab_file = config.vocab_file or os.path.join(data_dir, "vocab.txt")
@@ -197,7 +219,8 @@ def validate(config: PretrainingConfig) -> None:
     if main.vocab_size != config.vocab_size:
         raise UserError(f"model_hparam_overrides has vocab_size {main.vocab_size}, the hparam vocab_size is "
                         f"{config.vocab_size}; pass the hparam alone")
-    if config.electra_objective and not config.uniform_generator:
+    _check_variant(config)
+    if config.generator not in (None, *WITHOUT_WEIGHTS):
         config.generator_config().validate("the generator (generator_layers, generator_hidden_size)",
                                            "generator_hidden_size")
     if config.max_seq_length > main.max_position_embeddings:
@@ -246,20 +269,41 @@ def _check_choices(config: PretrainingConfig) -> None:
     if config.do_train == config.do_eval:
         raise UserError("exactly one of do_train and do_eval must be true; got "
                         f"do_train {config.do_train}, do_eval {config.do_eval}")
-    for name, choices in (("precision", PRECISIONS), ("distribution", DISTRIBUTIONS)):
+    for name, choices in (("precision", PRECISIONS), ("distribution", DISTRIBUTIONS),
+                          ("masking_unit", MASKING_UNITS)):
         if getattr(config, name) not in choices:
             raise UserError(f'hparam "{name}" must be one of {", ".join(choices)}; got "{getattr(config, name)}"')
-    if config.electric_objective or config.two_tower_generator:
-        raise UserError("electric_objective and two_tower_generator are not available yet; "
-                        "use electra_objective true or false")
-    if config.uniform_generator and not config.electra_objective:
-        raise UserError("uniform_generator needs electra_objective")
-    if config.init_generator_checkpoint and (config.uniform_generator or not config.untied_generator
-                                             or not config.electra_objective):
-        raise UserError("init_generator_checkpoint needs a generator with weights of its own (electra_objective and "
-                        "untied_generator true, uniform_generator false); init_checkpoint sets the main network")
-    if not config.untied_generator and config.untied_generator_embeddings:
-        raise UserError("untied_generator false shares all weights, untied_generator_embeddings true does not; "
-                        "choose one")
     if config.use_tpu and config.distribution not in ("auto", "tpu"):
         raise UserError(f'use_tpu true contradicts distribution "{config.distribution}"')
+
+
+def _check_variant(config: PretrainingConfig) -> None:
+    """What an objective, a generator and a way of sharing need beyond what `resolve` has checked."""
+    if config.uniform_generator and config.objective == "mlm":
+        raise UserError("uniform_generator needs electra_objective")
+    if config.init_generator_checkpoint and config.generator != "small":
+        raise UserError("init_generator_checkpoint needs a generator with weights of its own (generator small); "
+                        "init_checkpoint sets the main network")
+    if config.masking_unit != "token" and config.released_quirks:
+        raise UserError(f'masking_unit "{config.masking_unit}" contradicts released_quirks, which draws single tokens '
+                        "with replacement; choose one")
+    if config.objective == "adversarial" and config.generator not in ("small", "tied"):
+        raise UserError(f'objective "adversarial" trains its generator, which generator "{config.generator}" is not '
+                        "made for; take small or tied")
+    if config.objective == "two_stage":
+        _check_two_stage(config)
+    elif config.generator_steps is not None:
+        raise UserError(f'generator_steps needs objective "two_stage"; the objective is "{config.objective}"')
+
+
+def _check_two_stage(config: PretrainingConfig) -> None:
+    if config.generator != "small":
+        raise UserError('objective "two_stage" starts the discriminator from a generator with weights of its own; '
+                        f'take generator "small" instead of "{config.generator}"')
+    if config.generator_layers != 1 or config.generator_hidden_size != 1:
+        raise UserError('objective "two_stage" starts the discriminator from the generator, so both must be of one '
+                        f"size; set generator_layers (now {config.generator_layers:g}) and generator_hidden_size (now "
+                        f"{config.generator_hidden_size:g}) to 1")
+    if not 1 <= config.generator_steps < config.num_train_steps:
+        raise UserError(f"generator_steps must be at least 1 and below num_train_steps {config.num_train_steps}; got "
+                        f"{config.generator_steps}")

@@ -1,6 +1,7 @@
 """Adam with decoupled weight decay and without bias correction, the schedule, and clipping, as released."""
 
 import re
+from collections.abc import Container
 
 import tensorflow as tf
 
@@ -69,7 +70,14 @@ class AdamWeightDecay:
             for slot in ("adam_m", "adam_v")
         }
 
-    def apply(self, gradients: list[tf.Tensor], factor: tf.Tensor, rate: tf.Tensor, good: tf.Tensor) -> None:
+    def apply(
+        self,
+        gradients: list[tf.Tensor],
+        factor: tf.Tensor,
+        rate: tf.Tensor,
+        good: tf.Tensor,
+        frozen: Container[str] = (),
+    ) -> None:
         """Moves every variable; call it in replica context with gradients that are the same on all replicas.
 
         Args:
@@ -77,12 +85,15 @@ class AdamWeightDecay:
           factor: scalar, for clipping (and loss scaling).
           rate: scalar, the learning rate of this step.
           good: scalar bool; false leaves variables and slots as they are.
+          frozen: names of variables that are left as they are.
         """
+        moving = {name: gradient for name, gradient in zip(self.variables, gradients) if name not in frozen}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(gradients, factor, rate, good))
+        context.merge_call(self._apply_across, args=(moving, factor, rate, good))
 
     def _apply_across(self, strategy, gradients, factor, rate, good):
-        for (name, variable), gradient in zip(self.variables.items(), gradients):
+        for name, gradient in gradients.items():
+            variable = self.variables[name]
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
             decay = self.weight_decay if is_decayed(name) else 0.0
             strategy.extended.update(

@@ -8,6 +8,7 @@ from util.files import read_json, write_json
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
+COUNTS_NAME = "token_counts.json"  # beside shards without a manifest: see pretrain.token_counts
 
 # What readers rely on.
 _TYPES = {

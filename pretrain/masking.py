@@ -5,6 +5,7 @@ Shapes: B batch, L length, K masked positions an example at most (`max_predictio
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from model import randomness
@@ -42,6 +43,7 @@ class Specials(NamedTuple):
     cls: int
     sep: int
     mask: int
+    joined: np.ndarray | None = None  # [V] bool: pieces that go on with a word ("##s"); for whole_word and span
 
 
 class Draws(NamedTuple):
@@ -73,20 +75,27 @@ def draw(inputs: Inputs, keys: tf.Tensor, specials: Specials, slots: int, with_r
     else:
         noise = randomness.uniform(place_keys, allowed.shape[1])
         positions = tf.math.top_k(tf.where(allowed, noise, noise - 2.0), k=slots).indices
-    replace = randomness.uniform(randomness.fold(keys, randomness.salt_of("mask/replace")), slots)
-    return Draws(positions, replace)
+    return Draws(positions, replace_draws(keys, slots))
 
 
-def mask(inputs: Inputs, draws: Draws, keys: tf.Tensor, specials: Specials, mask_prob: float) -> Masked:
-    """Puts [MASK] at the drawn positions.
+def replace_draws(keys: tf.Tensor, slots: int) -> tf.Tensor:
+    """[B, K]: `replace_uniform` of `Draws`."""
+    return randomness.uniform(randomness.fold(keys, randomness.salt_of("mask/replace")), slots)
 
-    The number of used slots is clamp(round(real tokens * mask_prob), 1, K), special tokens counted, rounded half
-    to even, and never more than there are candidates.
+
+def wanted(inputs: Inputs, specials: Specials, slots: int, mask_prob: float) -> tf.Tensor:
+    """[B] int32, how many positions to mask: clamp(round(real tokens * mask_prob), 1, K), special tokens counted.
+
+    Rounded half to even, and never more than there are candidates.
     """
-    slots = draws.positions.shape[1]
     real = tf.cast(tf.reduce_sum(inputs.input_mask, -1), tf.float32)
     number = tf.clip_by_value(tf.cast(tf.round(real * mask_prob), tf.int32), 1, slots)
-    number = tf.minimum(number, tf.reduce_sum(tf.cast(candidates(inputs, specials), tf.int32), -1))
+    return tf.minimum(number, tf.reduce_sum(tf.cast(candidates(inputs, specials), tf.int32), -1))
+
+
+def mask(inputs: Inputs, draws: Draws, keys: tf.Tensor, specials: Specials, number: tf.Tensor) -> Masked:
+    """Puts [MASK] at the first `number` [B] of the drawn positions."""
+    slots = draws.positions.shape[1]
     used = tf.cast(tf.range(slots) < number[:, None], tf.int32)  # [B, K]
     positions = draws.positions * used
     shown = positions * tf.cast(draws.replace_uniform < REPLACED_SHARE, tf.int32)

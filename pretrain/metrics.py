@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from pretrain.masking import Masked
+
 Sums = dict[str, tf.Tensor]  # float32 scalars, and [201] histograms
 
 AUC_THRESHOLDS = np.concatenate([[-1e-7], np.arange(1, 199) / 199, [1 + 1e-7]]).astype(np.float32)  # as released
@@ -10,8 +12,10 @@ AUC_THRESHOLDS = np.concatenate([[-1e-7], np.arange(1, 199) / 199, [1 + 1e-7]]).
 
 HISTOGRAM = (len(AUC_THRESHOLDS) + 1,)
 MASKED_LM_SHAPES = {"loss": (), "tokens": (), **{f"masked_lm/{name}": () for name in ("weight", "nll", "correct")}}
+SAMPLED_SHAPES = {"sampled/correct": ()}
+TOKEN_SHAPES = {f"token/{name}": () for name in ("weight", "nll", "correct")}
+REWARD_SHAPES = {"reward/reward": (), "reward/baseline": ()}
 DISCRIMINATOR_SHAPES = {
-    "sampled/correct": (),
     "disc/replaced": HISTOGRAM,
     "disc/original": HISTOGRAM,
     **{f"disc/{name}": () for name in ("examples", "example_bce", "correct", "true_positives", "positives")},
@@ -28,8 +32,31 @@ def masked_lm_sums(logits: tf.Tensor, nll: tf.Tensor, targets: tf.Tensor, weight
     }
 
 
+def sampled_sums(sampled: tf.Tensor, batch: Masked) -> Sums:
+    """How many of the samples [B, K] are the tokens that stood there."""
+    hit = tf.cast(sampled == batch.target_ids, tf.float32) * batch.weights
+    return {"sampled/correct": tf.reduce_sum(hit)}
+
+
+def token_sums(right: tf.Tensor, nll: tf.Tensor, weights: tf.Tensor) -> Sums:
+    """Sums over the tokens that the main network predicts: all arguments [B, K] or [B, L]."""
+    return {
+        "token/weight": tf.reduce_sum(weights),
+        "token/nll": tf.reduce_sum(nll * weights),
+        "token/correct": tf.reduce_sum(tf.cast(right, tf.float32) * weights),
+    }
+
+
+def reward_sums(reward: tf.Tensor, baseline: tf.Tensor, weights: tf.Tensor) -> Sums:
+    """Sums over the masked positions: all arguments [B, K]."""
+    return {
+        "reward/reward": tf.reduce_sum(reward * weights),
+        "reward/baseline": tf.reduce_sum(baseline * weights),
+    }
+
+
 def discriminator_sums(logits: tf.Tensor, bce: tf.Tensor, labels: tf.Tensor, mask: tf.Tensor) -> Sums:
-    """Sums over the real tokens: all arguments [B, L] float32, labels 1 for replaced tokens."""
+    """Sums over some tokens (`mask`): all arguments [B, L] float32, labels 1 for replaced tokens."""
     guessed = tf.cast(logits > 0, tf.float32)
     length = tf.reduce_sum(mask, -1)
     bins = tf.searchsorted(tf.constant(AUC_THRESHOLDS), tf.reshape(tf.sigmoid(logits), [-1]), side="left")
@@ -54,10 +81,18 @@ def results(sums: dict[str, np.ndarray], batches: int) -> dict[str, float]:
     masked = max(float(sums["masked_lm/weight"]), 1e-6)
     values["masked_lm_loss"] = float(sums["masked_lm/nll"]) / masked
     values["masked_lm_accuracy"] = float(sums["masked_lm/correct"]) / masked
+    if "sampled/correct" in sums:
+        values["sampled_masked_lm_accuracy"] = float(sums["sampled/correct"]) / masked
+    if "token/weight" in sums:
+        tokens = max(float(sums["token/weight"]), 1e-6)
+        values["token_loss"] = float(sums["token/nll"]) / tokens
+        values["token_accuracy"] = float(sums["token/correct"]) / tokens
+    if "reward/reward" in sums:
+        values["reward"] = float(sums["reward/reward"]) / masked
+        values["baseline"] = float(sums["reward/baseline"]) / masked
     if "disc/correct" in sums:
         replaced, original = np.asarray(sums["disc/replaced"]), np.asarray(sums["disc/original"])
         tokens = max(float(replaced.sum() + original.sum()), 1e-6)
-        values["sampled_masked_lm_accuracy"] = float(sums["sampled/correct"]) / masked
         values["disc_loss"] = float(sums["disc/example_bce"]) / max(float(sums["disc/examples"]), 1e-6)
         values["disc_accuracy"] = float(sums["disc/correct"]) / tokens
         values["disc_auc"] = auc(replaced, original)

@@ -20,6 +20,11 @@ DEBUG_MARKER = "debug_run"
 # hparams by what a change of theirs means for a run that is resumed (sizes of the networks apart: they are compared
 # after heads, FFN and generator have followed from them)
 OBJECTIVE = (
+    "objective",
+    "generator",
+    "weight_sharing",
+    "generator_steps",
+    "masking_unit",
     "electra_objective",
     "electric_objective",
     "uniform_generator",

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig, validate
@@ -9,10 +10,12 @@ from model import checkpoints, parts
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import Vocabulary
 from pretrain import model_folder
+from pretrain.flops import training_flops
 from pretrain.masking import Specials
 from pretrain.pretrain_data import BatchReader
-from pretrain.pretraining_model import PretrainingModel, flops_per_step, network_table
+from pretrain.pretraining_model import PretrainingModel, network_table
 from pretrain.shards import ShardList
+from pretrain.token_counts import count_tokens
 from util.distribution import open_devices
 from util.errors import UserError
 from util.files import write_json, write_text, writing
@@ -46,13 +49,14 @@ class PretrainingRun:
         self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
         self.devices.check_batch("eval_batch_size", config.eval_batch_size)
         self._adopt_positions()
-        self.step = self._build(Specials(*(vocab.ids[token] for token in ("[CLS]", "[SEP]", "[MASK]"))))
+        self.step = self._build(specials_of(vocab, config.vocab_size))
 
     def train(self) -> int:
         """Trains to the last step, or until a signal."""
         config, data = self.config, self._reader(self.shards, self.config.train_batch_size)
         start = self._restore()
         model_folder.check_steps(config, start)
+        self._begin(start)
         if self.devices.is_chief:
             model_folder.prepare(config, self.vocab, self.shards)
         loop = TrainingLoop(
@@ -68,6 +72,7 @@ class PretrainingRun:
                 config.use_tensorboard,
                 config.eval_every_steps,
                 self._evaluation,
+                {border: lambda: self._begin(border)} if (border := config.generator_steps) else {},
             ),
         )
         heading(f"training from step {start} to {config.num_train_steps}")
@@ -84,6 +89,7 @@ class PretrainingRun:
     def evaluate(self) -> int:
         """Evaluates the folder's last checkpoint and writes the results."""
         step = self._restore()
+        self._begin(step)
         values = {**self._evaluation(), "global_step": step}
         say("evaluation: " + metrics_text(values))
         if self.devices.is_chief:
@@ -108,10 +114,10 @@ class PretrainingRun:
                 validate(config)
 
     def _build(self, specials):
-        config = self.config
+        config, counts = self.config, self._token_counts(specials)
         try:
             with self.devices.strategy.scope():
-                model = PretrainingModel(config, specials)
+                model = PretrainingModel(config, specials, counts)
                 optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
@@ -122,21 +128,44 @@ class PretrainingRun:
         say(table(*network_table(config, model.variables)))
         tokens = config.train_batch_size * config.max_seq_length
         say(
-            f"{count_text(tokens)} tokens and {flops_per_step(config):.3g} FLOPs a step; "
+            f"{count_text(tokens)} tokens and {training_flops(config, 1):.3g} FLOPs a step; "
             f"{self.shards.total} examples, an epoch is {self.shards.total / config.train_batch_size:.1f} steps"
         )
         return TrainStep(
             model,
             optimizer,
             self.devices.strategy,
-            lambda step: learning_rate(
-                step, config.learning_rate, config.num_train_steps, config.num_warmup_steps, config.lr_decay_power
-            ),
+            self._rate,
             config.gradient_accumulation_steps,
             config.precision == "float16",
             config.use_xla,
             config.released_quirks,
+            model.frozen,
         )
+
+    def _begin(self, step: int) -> None:
+        """Enters the stage that a step belongs to."""
+        self.step.task.begin(step)
+        self.step.retrace()
+
+    def _rate(self, step: tf.Tensor) -> tf.Tensor:
+        """The learning rate of a step; each stage has a schedule of its own."""
+        config, border = self.config, self.config.generator_steps or 0
+
+        def rate(step, steps):
+            return learning_rate(
+                step, config.learning_rate, steps, config.num_warmup_steps, config.lr_decay_power
+            )
+
+        last = rate(step - border, config.num_train_steps - border)
+        return tf.where(step < border, rate(step, border), last) if border else last
+
+    def _token_counts(self, specials: Specials) -> np.ndarray | None:
+        """How often the training shards have each token, where the generator samples by that."""
+        if self.config.generator != "unigram":
+            return None
+        config = self.config
+        return count_tokens(config.pretrain_tfrecords, config, specials, cache=self.devices.is_chief)
 
     def _restore(self) -> int:
         if self.checkpoint or self.generator_checkpoint:
@@ -160,7 +189,7 @@ class PretrainingRun:
     def _restore_generator(self) -> checkpoints.Report:
         """init_generator_checkpoint: the generator's variables, and shared embeddings that nothing else sets."""
         variables = self.step.task.variables
-        untied = self.config.untied_generator_embeddings
+        untied = self.config.weight_sharing != "embeddings"
         wanted = ("generator",) if self.checkpoint or untied else ("generator", "electra/embeddings/")
         reader = parts.generator_of(
             checkpoints.open_reader(self.generator_checkpoint), tables="generator" if untied else "electra"
@@ -183,3 +212,10 @@ class PretrainingRun:
         for data in {id(self.shards): self.shards, id(self.held_out): self.held_out}.values():
             if data.skipped:
                 say(f"corrupt records skipped: {data.skipped}")
+
+
+def specials_of(vocab: Vocabulary, vocab_size: int) -> Specials:
+    """The ids that an objective must know, and which of `vocab_size` pieces go on with a word."""
+    joined = np.zeros([vocab_size], bool)
+    joined[: len(vocab)] = [token.startswith("##") for token in vocab.tokens]
+    return Specials(*(vocab.ids[token] for token in ("[CLS]", "[SEP]", "[MASK]")), joined)

@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from model.tokenization import Vocabulary
-from pretrain.manifest import MANIFEST_NAME, read_manifest
+from pretrain.manifest import COUNTS_NAME, MANIFEST_NAME, read_manifest
 from util.errors import UserError
 from util.files import expand_globs, sha256_of
 from util.log import say
@@ -40,7 +40,7 @@ class ShardList:
         """Number of examples."""
         return sum(self.counts)
 
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """A hash of the shards' names, sizes and numbers of records, in their order."""
         lines = (
             f"{os.path.basename(path)} {os.path.getsize(path)} {count}\n"
@@ -53,7 +53,7 @@ class ShardList:
         return {
             "shards": len(self.paths),
             "examples": self.total,
-            "files_sha256": self._fingerprint(),
+            "files_sha256": self.fingerprint(),
             "manifests": {folder: sha256_of(os.path.join(folder, MANIFEST_NAME)) for folder in self.manifests},
         }
 
@@ -65,7 +65,8 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
       UserError: no file matches (the folder's content is named), no record in them, or a broken shard.
     """
     paths = expand_globs(patterns)
-    paths = [path for path in paths if os.path.basename(path) != MANIFEST_NAME and ".tmp" not in os.path.basename(path)]
+    names = {path: os.path.basename(path) for path in paths}
+    paths = [path for path in paths if names[path] not in (MANIFEST_NAME, COUNTS_NAME) and ".tmp" not in names[path]]
     if not paths:
         raise UserError(
             f"no TFRecords match {patterns}; {_content(patterns)}. "

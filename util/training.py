@@ -39,6 +39,7 @@ class LoopSettings:
     evaluate: Callable[[], dict[str, float]] | None = None  # held-out metrics, where evaluate_every is not 0
     enough: Callable[[], bool] | None = None  # asked after each evaluation: whether to end before the last step
     state: dict[str, tf.Variable] = field(default_factory=dict)  # what a checkpoint keeps beside the step's state
+    before: dict[int, Callable[[], None]] = field(default_factory=dict)  # what is done before some steps
 
 
 class MetricsLog:
@@ -170,7 +171,9 @@ class TrainingLoop:
             if signals.received:
                 say(f"\n{signal.Signals(signals.received).name} received: a step ends, then a checkpoint is saved")
                 self.step.stop.assign(1.0)  # with several workers all of them hear of it in the same step
-            count = min(chunk, *(every - self.now % every for every in self._intervals()), settings.steps - self.now)
+            if self.now in settings.before:
+                settings.before[self.now]()
+            count = min(chunk, *(every - self.now % every for every in self._intervals()), self._next_stop() - self.now)
             start = time.monotonic()
             done, stop, sums = self.step.run(iterator, tf.constant(count))
             done, stopped, sums = int(done), bool(stop), sums.numpy()
@@ -185,6 +188,9 @@ class TrainingLoop:
         if progress:
             progress.close()
         return stopped
+
+    def _next_stop(self) -> int:
+        return min([step for step in self.settings.before if step > self.now] + [self.settings.steps])
 
     def _intervals(self) -> list[int]:
         every = [self.settings.save_every, self.settings.log_every, self.settings.iterations_per_loop]

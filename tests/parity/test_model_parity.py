@@ -13,7 +13,8 @@ from configure_pretraining import PretrainingConfig, make_config
 from model import checkpoints
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import load_vocab
-from pretrain.masking import Draws, Inputs, Specials, candidates, mask, replace_at
+from pretrain.electric import log_noise
+from pretrain.masking import Draws, Inputs, Specials, candidates, mask, replace_at, wanted
 from pretrain.pretraining_model import PretrainingModel
 from util.train_step import TrainStep
 
@@ -45,10 +46,6 @@ def inputs_of(arrays) -> Inputs:
     return Inputs(ids, tf.constant(arrays["input_mask"]), tf.constant(arrays["segment_ids"]), tf.range(ids.shape[0]))
 
 
-def is_electric(case: dict) -> bool:
-    return case["config"]["hparams"]["electric_objective"]
-
-
 class Recorded:
     """A case with its networks restored and its samples injected."""
 
@@ -63,7 +60,8 @@ class Recorded:
         inputs = inputs_of(self.arrays)
         self.keys = tf.zeros([inputs.input_ids.shape[0]], tf.uint32)
         draws = Draws(tf.constant(self.arrays["rand_positions"]), tf.constant(self.arrays["rand_replace_uniform"]))
-        self.batch = mask(inputs, draws, self.keys, self.specials, self.config.mask_prob)
+        number = wanted(inputs, self.specials, draws.positions.shape[1], self.config.mask_prob)
+        self.batch = mask(inputs, draws, self.keys, self.specials, number)
         self.model.objective.sample = lambda logits, batch: tf.constant(self.arrays["sampled_tokids"])
         self.totals = self.model.totals(self.batch)
 
@@ -76,8 +74,6 @@ restored = functools.lru_cache(maxsize=2)(Recorded)
 
 @pytest.fixture
 def recorded(golden, case):
-    if is_electric(json.loads(case.read_text())):
-        pytest.skip("Electric is not available yet")
     return restored(golden, case)
 
 
@@ -102,13 +98,13 @@ def test_masking(recorded):
 @CASES
 def test_generator(recorded):
     model, batch = recorded.model.objective, recorded.batch
-    logits = model.generator.logits(batch, training=False)
+    predicted = model.generator.predict(batch, training=False)
     if recorded.config.uniform_generator:
-        np.testing.assert_allclose(tf.nn.log_softmax(logits), -np.log(recorded.config.vocab_size), rtol=1e-6)
+        np.testing.assert_allclose(tf.nn.log_softmax(predicted.logits), -np.log(recorded.config.vocab_size), rtol=1e-6)
     else:
-        recorded.close(logits, "gen_logits")
-    loss, sums = model.masked_lm_loss(logits, batch, recorded.totals)
-    recorded.close(loss / recorded.config.gen_weight, "mlm_loss")
+        recorded.close(predicted.logits, "gen_logits")
+    loss, sums = model.generator_loss(predicted, batch, recorded.totals)
+    recorded.close(loss / recorded.config.gen_weight, "mlm_loss" if predicted.cloze is None else "cloze_loss")
     np.testing.assert_allclose(
         sums["masked_lm/nll"],
         np.sum(recorded.arrays["mlm_per_example_loss"] * recorded.arrays["masked_lm_weights"]),
@@ -118,37 +114,61 @@ def test_generator(recorded):
 
 @CASES
 def test_discriminator(recorded):
-    if not recorded.config.electra_objective:
+    if recorded.config.objective == "mlm":
         pytest.skip("a masked language model has no discriminator")
     model, batch, arrays = recorded.model.objective, recorded.batch, recorded.arrays
     corrupted = model.corrupt(batch, tf.constant(arrays["sampled_tokids"]))
     np.testing.assert_array_equal(corrupted.input_ids, arrays["corrupted_input_ids"])
     np.testing.assert_array_equal(corrupted.labels, arrays["is_fake_labels"])
-    output = model.main(corrupted.input_ids, batch.input_mask, batch.segment_ids)
-    recorded.close(model.head(output.sequence), "disc_logits")
-    loss, sums = model.discriminator_loss(batch, corrupted, recorded.totals, training=False)
+    logits = model.discriminate(batch, corrupted, model.generator.predict(batch, training=False), training=False)
+    recorded.close(logits, "disc_logits")
+    loss, sums = model.discriminator_loss(logits, batch, corrupted, recorded.totals)
     recorded.close(loss / recorded.config.disc_weight, "disc_loss")
     np.testing.assert_allclose(sums["disc/example_bce"], np.sum(arrays["disc_per_example_loss"]), rtol=1e-4)
+
+
+@CASES
+def test_towers_and_energies(recorded):
+    """Both towers, what they predict everywhere, log q, and the energies before the noise's share is added."""
+    if recorded.config.objective != "electric":
+        pytest.skip("not Electric")
+    model, batch, arrays = recorded.model.objective, recorded.batch, recorded.arrays
+    towers = model.generator
+    recorded.close(towers.states(batch, training=False), "two_tower_sequence_output")
+    cloze = towers.predict(batch, training=False).cloze
+    recorded.close(cloze, "cloze_logits")
+    np.testing.assert_array_equal(tf.argmax(cloze, -1), arrays["cloze_preds"])
+    np.testing.assert_array_equal(candidates(batch, recorded.specials), arrays["cloze_weights"] > 0)
+    nll = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.input_ids, cloze)
+    recorded.close(nll, "cloze_per_example_loss")
+    ids = tf.constant(arrays["corrupted_input_ids"])
+    recorded.close(log_noise(cloze, ids), "log_q")
+    recorded.close(model.head(model.encode(batch, ids, training=False)), "disc_logits_before_noise_correction")
 
 
 @CASES
 def test_all_layers_and_attention(recorded):
     """Embeddings, every block and the first block's attention weights, of whichever networks were recorded."""
     model, batch, arrays = recorded.model.objective, recorded.batch, recorded.arrays
-    ids = {"generator": batch.masked_ids, "discriminator": tf.constant(arrays.get("corrupted_input_ids", 0))}
-    encoders = {"generator": getattr(model.generator, "encoder", None), "discriminator": model.main}
-    for name, encoder in encoders.items():
+    corrupted, seen = tf.constant(arrays.get("corrupted_input_ids", 0)), batch.input_mask[:, None, :]
+    length = batch.input_ids.shape[1]
+    causal = tf.constant(np.tril(np.ones([length, length], np.int32)))
+    encoders = {
+        "generator": (getattr(model.generator, "encoder", None), batch.masked_ids, seen),
+        "generator_ltr": (getattr(model.generator, "left", None), batch.input_ids, seen * causal),
+        "generator_rtl": (getattr(model.generator, "right", None), batch.input_ids, seen * tf.transpose(causal)),
+        "discriminator": (model.main, corrupted, seen),
+    }
+    for name, (encoder, ids, visible) in encoders.items():
         if encoder is None or f"{name}/sequence_output" not in arrays:
             continue
-        output = encoder(ids[name], batch.input_mask, batch.segment_ids)
+        output = encoder(ids, batch.input_mask, batch.segment_ids, attention_mask=visible)
         recorded.close(output.embeddings, f"{name}/embedding_postprocessor_output")
         recorded.close(output.projected, f"{name}/embedding_output")
         recorded.close(tf.stack(output.layers), f"{name}/all_layer_outputs")
         recorded.close(output.sequence, f"{name}/sequence_output")
         attention = encoder.encoder.blocks[0].attention.self_attention
-        recorded.close(
-            attention.probabilities(output.projected, batch.input_mask[:, None, :]), f"{name}/attention_probs_layer_0"
-        )
+        recorded.close(attention.probabilities(output.projected, visible), f"{name}/attention_probs_layer_0")
 
 
 @CASES
@@ -206,8 +226,9 @@ class ReplayingModel(PretrainingModel):
 
     def prepare(self, inputs: Replayed, step):
         self.objective.sample = lambda logits, batch: inputs.sampled
-        keys = tf.zeros([inputs.sampled.shape[0]], tf.uint32)
-        return mask(inputs.inputs, inputs.draws, keys, self.objective.specials, self.config.mask_prob)
+        keys, specials = tf.zeros([inputs.sampled.shape[0]], tf.uint32), self.objective.specials
+        number = wanted(inputs.inputs, specials, inputs.sampled.shape[1], self.config.mask_prob)
+        return mask(inputs.inputs, inputs.draws, keys, specials, number)
 
 
 @pytest.mark.golden_cases("model/train_trajectory/train_trajectory.json")

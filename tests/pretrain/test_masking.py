@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from model import randomness
-from pretrain.masking import Draws, Inputs, Specials, candidates, draw, mask, replace_at, sample
+from pretrain.masking import Draws, Inputs, Specials, candidates, draw, mask, replace_at, sample, wanted
 
 SPECIALS = Specials(cls=2, sep=3, mask=4)
 LENGTH, SLOTS = 12, 4
@@ -32,7 +32,7 @@ def batches(draw_value) -> Inputs:
 def test_mask(inputs, step, mask_prob, with_replacement):
     keys = keys_of(inputs.input_ids.shape[0], step)
     draws = draw(inputs, keys, SPECIALS, SLOTS, with_replacement)
-    batch = mask(inputs, draws, keys, SPECIALS, mask_prob)
+    batch = mask(inputs, draws, keys, SPECIALS, wanted(inputs, SPECIALS, SLOTS, mask_prob))
     allowed = candidates(inputs, SPECIALS).numpy()
     for row in range(len(allowed)):
         ids, shown = inputs.input_ids[row].numpy(), batch.masked_ids[row].numpy()
@@ -124,13 +124,14 @@ def test_draws_are_distinct_on_a_row_without_candidates():
     inputs = Inputs(ids, tf.cast(ids > 0, tf.int32), tf.zeros_like(ids), tf.range(1))
     for with_replacement in (False, True):
         draws = draw(inputs, keys_of(1), SPECIALS, 2, with_replacement)
-        batch = mask(inputs, draws, keys_of(1), SPECIALS, 0.15)
+        batch = mask(inputs, draws, keys_of(1), SPECIALS, wanted(inputs, SPECIALS, 2, 0.15))
         assert batch.weights.numpy().sum() == 0 and (batch.masked_ids.numpy() == ids.numpy()).all()
 
 
 def test_fixed_draws_are_obeyed():
     ids = tf.constant([[2, 11, 12, 13, 14, 15, 16, 3]])
     inputs = Inputs(ids, tf.ones_like(ids), tf.zeros_like(ids), tf.range(1))
-    batch = mask(inputs, Draws(tf.constant([[2, 5]]), tf.constant([[0.1, 0.9]])), keys_of(1), SPECIALS, 0.25)
+    draws = Draws(tf.constant([[2, 5]]), tf.constant([[0.1, 0.9]]))
+    batch = mask(inputs, draws, keys_of(1), SPECIALS, tf.constant([2]))
     assert batch.masked_ids.numpy()[0].tolist() == [2, 11, 4, 13, 14, 15, 16, 3]
     assert batch.target_ids.numpy()[0].tolist() == [12, 15]
