@@ -29,8 +29,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--method", choices=("electric", "mlm"), help="default: what the model is")
     parser.add_argument("--normalize", choices=("length",), help="length: the mean over the tokens, not the sum")
     parser.add_argument("--output", choices=tuple(FORMATS), default="tsv", help="default: tsv")
-    parser.add_argument("--output-file", metavar="FILE", help="default: standard output. A file that a stopped run left "
-                        "is continued")  # fmt: skip
+    parser.add_argument("--output-file", metavar="FILE", help="default: standard output. A file that a stopped run "
+                        "left is continued")  # fmt: skip
     parser.add_argument("--tokens", action="store_true", help="each token's score too")
     group = parser.add_argument_group("choosing among hypotheses")
     group.add_argument("--rerank", action="store_true", help="score = system score + LAMBDA times the "
@@ -65,6 +65,8 @@ def main() -> int:
 def check(args: argparse.Namespace) -> None:
     """Raises a `UserError` for flags that do not go together or an input that is no text."""
     check_input(args.input)
+    if args.references is not None:
+        check_input(args.references, "--references")
     if args.rerank:
         if args.weight is None and args.references is None:
             raise UserError("--rerank needs --weight LAMBDA, or --references FILE to find the best one")
@@ -112,7 +114,8 @@ def choose(args: argparse.Namespace, source: Source, scorer: Any, lists: list[re
     chosen = rerank.chosen(scored, weight)
     rows = rerank.rows(chosen, args.output)
     if args.output_file:
-        rerank.write(args.output_file, rows, {**settings(args, source, scorer), "weight": weight, **rerank.rates(chosen)})
+        notes = {**settings(args, source, scorer), "weight": weight, **rerank.rates(chosen)}
+        rerank.write(args.output_file, rows, notes)
     else:
         StandardOutput(sys.__stdout__.buffer, None).write(rows)
     say(rerank.summary(chosen, weight, tuned=args.weight is None))

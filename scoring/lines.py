@@ -11,7 +11,8 @@ from pretrain.example_building import Counts, Piece
 from pretrain.text_files import BLOCK, is_binary, line_pieces, open_source, text_file
 from util.errors import UserError
 
-CHUNK_LINES, CHUNK_CHARACTERS = 1024, 1 << 20  # what is held at a time: whichever comes first
+CHUNK_LINES = 1024  # that are held at a time
+LINE_CHARACTERS = 512  # a chunk ends before its lines where they are longer on average
 
 STDIN = "-"
 
@@ -44,29 +45,29 @@ class Seen:
 
     def summary(self, longest: int) -> list[str]:
         """What a user should know of the lines, a sentence each."""
-        said = [f"{self.lines} lines, {self.tokens} tokens"]
+        said = [f"lines: {self.lines}, tokens: {self.tokens}"]
         if self.empty:
-            said.append(f"{self.empty} empty lines have no score")
+            said.append(f"lines without a token: {self.empty}")
         if self.long:
-            said.append(f"{self.long} lines are longer than the model's {longest} tokens: read in overlapping windows")
+            said.append(f"lines longer than {longest} tokens, read in overlapping windows: {self.long}")
         if self.unknown:
-            said.append(f"{self.unknown} tokens ({self.unknown / self.tokens:.1%}) are {UNK}")
+            said.append(f"tokens that are {UNK}: {self.unknown} ({self.unknown / self.tokens:.1%})")
         if self.files.invalid_bytes:
-            said.append(f"{self.files.invalid_bytes} bytes that are no UTF-8 were dropped")
+            said.append(f"bytes that are no UTF-8, dropped: {self.files.invalid_bytes}")
         return said
 
 
-def check_input(path: str) -> None:
-    """Raises a `UserError` where a path is no text file (compressed or not) or "-"."""
+def check_input(path: str, flag: str = "--input") -> None:
+    """Raises a `UserError` where a path is neither a text file (compressed or not) with text in it nor "-"."""
     if path == STDIN:
         return
     if not os.path.exists(path) or os.path.isdir(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
-        raise UserError(f"--input {path} {what}; expected a text file with one text a line, or - for standard input")
+        raise UserError(f"{flag} {path} {what}; expected a text file (or - for standard input)")
     if is_binary(path):
-        raise UserError(f"--input {path} is no text: it holds zero bytes; expected one text a line")
+        raise UserError(f"{flag} {path} is no text: it holds zero bytes")
     if not any(line.strip() for line in read_lines(path, Counts())):
-        raise UserError(f"--input {path} has no line with text")
+        raise UserError(f"{flag} {path} has no line with text")
 
 
 def read_lines(path: str, counts: Counts) -> Iterator[str]:
@@ -99,14 +100,14 @@ def count_lines(path: str) -> int | None:
     return lines + (last != b"\n")
 
 
-def chunks(lines: Iterable[str]) -> Iterator[list[Line]]:
-    """The lines by their numbers, some at a time; where chunks end depends on the lines alone."""
+def chunks(lines: Iterable[str], most: int = CHUNK_LINES) -> Iterator[list[Line]]:
+    """The lines by their numbers, at most so many at a time; where chunks end depends on the lines alone."""
     chunk: list[Line] = []
     size = 0
     for number, text in enumerate(lines, 1):
         chunk.append(Line(number, text))
         size += len(text)
-        if len(chunk) >= CHUNK_LINES or size >= CHUNK_CHARACTERS:
+        if len(chunk) >= most or size >= most * LINE_CHARACTERS:
             yield chunk
             chunk, size = [], 0
     if chunk:

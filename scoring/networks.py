@@ -61,10 +61,11 @@ class Model:
         sizes = self._sizes["discriminator"] or self._sizes["generator"]
         if sizes is None:
             raise UserError(f"the checkpoint {self.reader.prefix} holds no encoder (electra/ or generator/)")
-        if len(source.tokenizer.vocab) > sizes["vocab_size"]:
+        vocab, rows = source.tokenizer.vocabulary, sizes["vocab_size"]
+        if len(vocab) > rows:
             raise UserError(
-                f"the vocabulary {source.tokenizer.vocabulary.path} has {len(source.tokenizer.vocab)} pieces, the token "
-                f"table {sizes['vocab_size']} rows; name the model's own with --vocab-file"
+                f"the vocabulary {vocab.path} has {len(vocab)} pieces, the token table {rows} rows; name the model's own "
+                "with --vocab-file"
             )
         self.longest = self._longest(sizes["max_position_embeddings"])
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from model.tokenization import CLS, MASK, SEP
+from scoring.lines import CHUNK_LINES
 from scoring.networks import Model
 from scoring.windows import Ids, Window, batches, each_token, merged, windows
 from util.errors import UserError
@@ -22,6 +23,7 @@ class Scorer(Protocol):
 
     method: str
     longest: int
+    chunk: int  # lines that are scored together: some seconds of work
 
     def __call__(self, texts: Sequence[Ids]) -> list[np.ndarray]:
         """For each text its tokens' log p, [tokens] float32."""
@@ -30,7 +32,7 @@ class Scorer(Protocol):
 class ElectricScorer:
     """log p(x_t | the others) = -E(x)_t, up to a constant that no text changes: the model is not normalised."""
 
-    method = "electric"
+    method, chunk = "electric", CHUNK_LINES
 
     def __init__(self, model: Model):
         self.longest, self._energies = model.longest, model.main_logits()
@@ -45,7 +47,7 @@ class ElectricScorer:
 class MaskedLMScorer:
     """log p of each token where it alone is masked."""
 
-    method = "mlm"
+    method, chunk = "mlm", CHUNK_LINES // 8
 
     def __init__(self, model: Model):
         self.longest, self._log_probabilities = model.longest, model.token_log_probabilities()

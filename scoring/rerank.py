@@ -14,7 +14,7 @@ import numpy as np
 
 from model.tokenization import FullTokenizer
 from pretrain.example_building import Counts
-from scoring.lines import CHUNK_LINES, read_lines
+from scoring.lines import read_lines
 from scoring.score_rows import DIGITS, total
 from util.errors import UserError
 from util.files import write_json, write_text, writing
@@ -72,9 +72,9 @@ def read_lists(path: str, references: str | None) -> list[HypothesisList]:
         cells = line.split("\t", 2)
         score = _number(cells[1]) if len(cells) == 3 else None
         if score is None:
-            raise UserError(f"{path}, line {number}: expected id, system score and text, separated by tabs; got {line[:80]!r}")
+            raise _bad(path, number, f"expected id, system score and text, separated by tabs; got {line[:80]!r}")
         if cells[0] != last and cells[0] in lists:
-            raise UserError(f"{path}, line {number}: the list {cells[0]!r} goes on after another one; put its lines together")
+            raise _bad(path, number, f"the list {cells[0]!r} goes on after another one; put its lines together")
         last = cells[0]
         lists.setdefault(last, []).append(Hypothesis(score, cells[2]))
     if not lists:
@@ -82,6 +82,10 @@ def read_lists(path: str, references: str | None) -> list[HypothesisList]:
     if known is not None:
         _check_references(lists, known, references)
     return [HypothesisList(name, found, known and known[name]) for name, found in lists.items()]
+
+
+def _bad(path: str, number: int, what: str) -> UserError:
+    return UserError(f"{path}, line {number}: {what}")
 
 
 def _number(text: str) -> float | None:
@@ -98,9 +102,10 @@ def _read_references(path: str) -> dict[str, str]:
         name, tab, text = line.partition("\t")
         if not line.strip():
             continue
-        if not tab or name in known:
-            what = f"a second reference of {name!r}" if tab else f"expected id and text, separated by a tab; got {line[:80]!r}"
-            raise UserError(f"{path}, line {number}: {what}")
+        if not tab:
+            raise _bad(path, number, f"expected id and text, separated by a tab; got {line[:80]!r}")
+        if name in known:
+            raise _bad(path, number, f"a second reference of {name!r}")
         known[name] = text
     return known
 
@@ -131,8 +136,8 @@ def scored(lists: Sequence[HypothesisList], tokenizer: FullTokenizer, scorer: An
     texts = [hypothesis.text for one in lists for hypothesis in one.hypotheses]
     progress = Progress("scoring", len(texts), "hypotheses")
     values: list[float] = []
-    for start in range(0, len(texts), CHUNK_LINES):
-        found = scorer([tokenizer.encode(text) for text in texts[start : start + CHUNK_LINES]])
+    for start in range(0, len(texts), scorer.chunk):
+        found = scorer([tokenizer.encode(text) for text in texts[start : start + scorer.chunk]])
         values += [total(scores, normalize) or 0.0 for scores in found]
         progress.update(len(values))
     progress.close()

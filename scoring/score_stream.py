@@ -27,7 +27,7 @@ def score_stream(path: str, tokenizer: FullTokenizer, scorer: Scorer, form: TsvR
         say(f"{done} lines are scored already, going on from line {done + 1}")
     progress = Progress("scoring", count_lines(path), "lines", done=done)
     last = 0
-    for chunk in chunks(read_lines(path, seen.files)):
+    for chunk in chunks(read_lines(path, seen.files), scorer.chunk):
         last = chunk[-1].number
         if chunk[0].number <= done <= last:
             _check_same(chunk[done - chunk[0].number], form, output, path)
@@ -42,7 +42,7 @@ def score_stream(path: str, tokenizer: FullTokenizer, scorer: Scorer, form: TsvR
         output.write([form.row(scored) for scored in found])
         progress.update(last)
     if last < done:
-        raise UserError(f"the output file holds {done} lines, --input {path} only {last}; it was made from another input")
+        raise UserError(f"the output file holds {done} lines, --input {path} only {last}: it was made from another one")
     _finish(seen, sums, scorer, progress, path, done)
 
 

@@ -20,6 +20,7 @@ class Window(NamedTuple):
     """A part of a text that the network sees at once."""
 
     text: int  # its text's index
+    start: int  # where in the text it begins
     ids: Ids  # without [CLS] and [SEP]
     kept: range  # the places in `ids` whose results count; over a text's windows, each token counts once
 
@@ -48,7 +49,7 @@ def windows(texts: Sequence[Ids], longest: int) -> list[Window]:
         starts = [*range(0, last, max(1, room // 2)), last]
         begins = [0] + [(left + room + right) // 2 for left, right in zip(starts, starts[1:])]
         for start, begin, end in zip(starts, begins, [*begins[1:], len(ids)]):
-            found.append(Window(number, ids[start : start + room], range(begin - start, end - start)))
+            found.append(Window(number, start, ids[start : start + room], range(begin - start, end - start)))
     return found
 
 
