@@ -92,8 +92,9 @@ def summary(arguments: argparse.Namespace, seconds: dict[str, list[float]]) -> N
     from util.log import table
 
     medians = {method: statistics.median(times) for method, times in seconds.items()}
-    print(f"{arguments.sentences} sentences of {arguments.tokens} tokens, {arguments.layers} layers of {arguments.hidden}, "
-          f"{arguments.rounds} rounds, {os.cpu_count()} CPUs")  # fmt: skip
+    network = f"{arguments.layers} layers of {arguments.hidden}"
+    print(f"{arguments.sentences} sentences of {arguments.tokens} tokens, {network}, {arguments.rounds} rounds, "
+          f"{os.cpu_count()} CPUs")  # fmt: skip
     rows = [[method, f"{arguments.sentences / medians[method]:.1f}", f"{medians[method]:.3f}",
              f"{min(times):.3f}-{max(times):.3f}"] for method, times in seconds.items()]  # fmt: skip
     print(table(["method", "sentences/s", "seconds", "lowest-highest"], rows))

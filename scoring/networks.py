@@ -64,8 +64,8 @@ class Model:
         vocab, rows = source.tokenizer.vocabulary, sizes["vocab_size"]
         if len(vocab) > rows:
             raise UserError(
-                f"the vocabulary {vocab.path} has {len(vocab)} pieces, the token table {rows} rows; name the model's own "
-                "with --vocab-file"
+                f"the vocabulary {vocab.path} has {len(vocab)} pieces, the token table {rows} rows; name the model's "
+                "own with --vocab-file"
             )
         self.longest = self._longest(sizes["max_position_embeddings"])
 

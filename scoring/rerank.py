@@ -181,7 +181,10 @@ def chosen(lists: Sequence[ScoredList], weight: float) -> list[Choice]:
 
 
 def best_weight(lists: Sequence[ScoredList]) -> float:
-    """The weight >= 0 with the fewest word errors: the middle of the widest range of weights that have them."""
+    """The weight with the fewest word errors: the middle of the widest range of positive weights that have them.
+
+    It is 0 where no other makes fewer errors than the system alone.
+    """
     corners = sorted(corner for one in lists for corner in _corners(one) if corner[1])
     ranges = []  # (errors beyond the first range's, where it begins)
     errors, begin = 0, 0.0
@@ -189,10 +192,14 @@ def best_weight(lists: Sequence[ScoredList]) -> float:
         if place > begin:
             ranges.append((errors, begin, place))
         errors, begin = errors + change, place
-    ranges.append((errors, begin, 2 * begin))  # the last one has no end; nothing to tell apart: weight 0
+    ranges.append((errors, begin, 2 * begin or 1.0))  # the last one has no end
     fewest = min(errors for errors, _, _ in ranges)
     _, begin, end = max((one for one in ranges if one[0] == fewest), key=lambda one: one[2] - one[1])
-    return (begin + end) / 2
+    return min(0.0, (begin + end) / 2, key=lambda weight: _errors(chosen(lists, weight)))
+
+
+def _errors(choices: Sequence[Choice]) -> int:
+    return sum(int(choice.scored.errors[choice.index]) for choice in choices)
 
 
 def _corners(one: ScoredList) -> Iterator[tuple[float, int]]:
@@ -216,9 +223,8 @@ def rates(choices: Sequence[Choice]) -> dict[str, float]:
     if choices[0].scored.errors is None:
         return {}
     words = sum(len(choice.scored.hypotheses.reference.split()) for choice in choices)
-    before = sum(int(c.scored.errors[choose(c.scored, 0.0)]) for c in choices)
-    after = sum(int(c.scored.errors[c.index]) for c in choices)
-    least = sum(int(c.scored.errors.min()) for c in choices)
+    before, after = _errors(chosen([choice.scored for choice in choices], 0.0)), _errors(choices)
+    least = sum(int(choice.scored.errors.min()) for choice in choices)
     return {"wer_system": before / words, "wer_reranked": after / words, "wer_oracle": least / words}
 
 

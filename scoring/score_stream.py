@@ -47,10 +47,14 @@ def score_stream(path: str, tokenizer: FullTokenizer, scorer: Scorer, form: TsvR
 
 
 def _check_same(line: Line, form: TsvRows | JsonRows, output: Rows, path: str) -> None:
-    if form.text_of(output.last) != form.text(line):
+    try:
+        text = form.text_of(output.last)
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"row {line.number} of the output file is damaged; name another --output-file") from error
+    if text != form.text(line):
         raise UserError(
-            f"the output file was made from another input: its last row, of line {line.number}, holds "
-            f"{form.text_of(output.last)[:60]!r}, there {path} has {line.text[:60]!r}; name another --output-file"
+            f"the output file was made from another input: its last row, of line {line.number}, holds {text[:60]!r}, "
+            f"there {path} has {line.text[:60]!r}; name another --output-file"
         )
 
 
