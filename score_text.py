@@ -6,6 +6,7 @@ Recipes: docs/scoring.md.
 """
 
 import argparse
+import math
 import os
 import sys
 from contextlib import closing, nullcontext, redirect_stdout
@@ -70,6 +71,8 @@ def check(args: argparse.Namespace) -> None:
     if args.rerank:
         if args.weight is None and args.references is None:
             raise UserError("--rerank needs --weight LAMBDA, or --references FILE to find the best one")
+        if args.weight is not None and not math.isfinite(args.weight):
+            raise UserError(f"--weight must be a number; got {args.weight}")
         if args.tokens:
             raise UserError("--tokens is for lines of text, not for --rerank")
     elif args.weight is not None or args.references is not None:

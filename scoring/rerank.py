@@ -229,14 +229,14 @@ def rates(choices: Sequence[Choice]) -> dict[str, float]:
 
 
 def rows(choices: Sequence[Choice], form: str) -> list[str]:
-    """A row a list: id, text, its place in the list from 1, system score, pseudo-log-likelihood."""
-    columns = ("id", "text", "place", "system", "pll")
+    """A row a list: id, place in the list from 1, system score, pseudo-log-likelihood, text (in TSV without tabs)."""
+    columns = ("id", "place", "system", "pll", "text")
     found = []
     for (one, _, likelihood, _), index in ((choice.scored, choice.index) for choice in choices):
         best = one.hypotheses[index]
-        cells = (one.id, best.text, index + 1, best.system, round(float(likelihood[index]), DIGITS))
+        cells = (one.id, index + 1, best.system, round(float(likelihood[index]), DIGITS), best.text)
         found.append(json.dumps(dict(zip(columns, cells)), ensure_ascii=False) if form == "jsonl"
-                     else "\t".join(map(str, cells)))  # fmt: skip
+                     else "\t".join(str(cell).replace("\t", " ") for cell in cells))  # fmt: skip
     return found if form == "jsonl" else ["\t".join(columns), *found]
 
 

@@ -8,8 +8,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+import tensorflow as tf
+
 import inspect_text
 import score_text
+from model import checkpoints
+from model.readers import is_weight
 from scoring.networks import Model
 from scoring.source import add_model_arguments, find_source
 from tests.training_runs import pretrain_here
@@ -20,16 +25,25 @@ HPARAMS = {
     "electric": {"electric_objective": True, "generator_hidden_size": 0.5},
     "mlm": {"electra_objective": False},
 }
-TRAINED = {"num_train_steps": 60, "learning_rate": 5e-3, "log_every_steps": 20}
+STEPS = 4
 COMMANDS = {"score_text.py": score_text.main, "inspect_text.py": inspect_text.main}
 
 
 def trained(data: Path, kind: str) -> Path:
-    """The folder of a small model of a kind in `HPARAMS`; trained when it is first asked for."""
+    """The folder of a small model of a kind in `HPARAMS`, made when it is first asked for.
+
+    So short a training leaves a network that says the same of every token; noise makes it a loud one.
+    """
     folder = data / "models" / f"scoring_{kind}"
     if not folder.exists():
-        result = pretrain_here(data, folder.name, TRAINED, HPARAMS[kind])
+        result = pretrain_here(data, folder.name, {"num_train_steps": STEPS}, HPARAMS[kind])
         assert result.returncode == 0, result.stdout + result.stderr
+        prefix, random = str(folder / f"model.ckpt-{STEPS}"), np.random.RandomState(0)
+        reader = checkpoints.open_reader(prefix)
+        values = {name: reader[name] for name in reader.shapes}
+        for name in filter(is_weight, values):
+            values[name] = values[name] + random.normal(0, 0.2, values[name].shape).astype(np.float32)
+        checkpoints.write(prefix, {name: tf.convert_to_tensor(value) for name, value in values.items()})
     return folder
 
 

@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_definition(training_data, kind, method):
     for ids, scores in zip(texts[:3], scorer(texts)):
         expected = reference(model, ids, method, heads)
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-        assert len(scores) == 1 or np.ptp(expected) > 0.05, "a model that has learned nothing would hide mistakes"
+        assert len(scores) == 1 or np.ptp(expected) > 0.05, "a network that says the same everywhere hides mistakes"
 
 
 @pytest.mark.parametrize("kind", ["electric", "electra"])
