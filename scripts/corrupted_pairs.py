@@ -2,9 +2,9 @@
 
     python -m scripts.corrupted_pairs --model-dir DATA/models/electric --input HELDOUT.txt [--picture CURVE.png]
 
-Takes sentences from the input at random. One copy of each has a word replaced by a random one of the input's, of as many
-pieces; another has two neighbouring, different words swapped. Prints the share of the sentences that score higher than
-their copy, with its standard error, for every checkpoint in the folder and every method that the model has.
+Takes sentences from the input at random. One copy of each has a word replaced by a random one of the input's, of as
+many pieces; another has two neighbouring, different words swapped. Prints the share of the sentences that score higher
+than their copy, with its standard error, for every checkpoint in the folder and every method that the model has.
 """
 
 import argparse
@@ -88,7 +88,9 @@ def make_triples(lines: Iterable[str], tokenizer: FullTokenizer, count: int, see
     copies = ((s, _replaced(s, by_pieces, tokenizer, draws), _swapped(s, tokenizer, draws)) for s in sentences)
     triples = [Triple(*copy) for copy in copies if all(copy)][:count]
     if len(triples) < count:
-        raise UserError(f"the input has {len(triples)} sentences of {SHORTEST} to {LONGEST} words; --sentences asks for {count}")
+        raise UserError(
+            f"the input has {len(triples)} sentences of {SHORTEST} to {LONGEST} words; --sentences asks for {count}"
+        )
     return triples
 
 
@@ -108,7 +110,8 @@ def _replaced(sentence: list[str], by_pieces: dict[int, list[str]], tokenizer: F
 
 def _swapped(sentence: list[str], tokenizer: FullTokenizer, draws: random.Random) -> list[str] | None:
     """The sentence with two neighbouring words of different pieces exchanged; None where there are none."""
-    different = [i for i in range(len(sentence) - 1) if tokenizer.encode(sentence[i]) != tokenizer.encode(sentence[i + 1])]
+    ids = [tokenizer.encode(word) for word in sentence]
+    different = [place for place, (one, next_one) in enumerate(zip(ids, ids[1:])) if one != next_one]
     if not different:
         return None
     place = draws.choice(different)
