@@ -155,4 +155,5 @@ def default_part(reader: Tensors) -> str:
     """What of a checkpoint is exported to Hugging Face unless told: what one uses it for."""
     if heads.tasks(reader.shapes):
         return "finetuned"
-    return "discriminator" if has(reader, MAIN_HEAD) or not has_generator(reader) else "generator"
+    main = has(reader, MAIN_HEAD, "token_predictions") or not has_generator(reader)
+    return "discriminator" if main else "generator"

@@ -4,6 +4,7 @@ from typing import Any
 
 from model.checkpoints import check_finite, open_reader
 from model.description import check_generator, fields_beside, networks
+from model.disentangled import added_up
 from model.huggingface import HuggingFaceReader
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, generator_of, has_generator, part_of, put_together
 from model.readers import Tensors, has
@@ -25,9 +26,10 @@ def read_sources(paths: list[str], part: str | None, format: str, heads: int | N
     """
     readers: list[Tensors] = [open_reader(path) for path in paths]
     if len(readers) == 2:
-        tensors, main, generator = _two(*readers, part)
+        tensors, main, generator = _two(*map(added_up, readers), part)
     else:
-        main = generator = readers[0]
+        keeps = format == "project" and part in (None, "both")  # a run goes on from the difference
+        main = generator = readers[0] if keeps else added_up(readers[0])
         tensors = _one(main, part, format)
     beside = {"discriminator": fields_beside(main), "generator": fields_beside(generator, "generator")}
     found = networks(tensors, beside, heads)

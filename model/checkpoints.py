@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from model.checkpoint_files import PREFIX, SAVING, find, missing_shards, whole_checkpoints, write_state
+from model.disentangled import fitted
 from model.huggingface import HuggingFaceReader
 from model.readers import STATE, STEP, Tensors, is_weight, not_finite
 from util.errors import UserError
@@ -133,7 +134,7 @@ def restore(
       UserError: unreadable, another shape (the hparam to change is named), none of the variables in it, or values
         that are not finite.
     """
-    reader = open_reader(source) if isinstance(source, str) else source
+    reader = fitted(open_reader(source) if isinstance(source, str) else source, variables)
     report = Report(reader.prefix, reader.step)
     for name in variables:
         (report.restored if name in reader else report.fresh).append(name)

@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 
 from model.config import DEFAULT_EMBEDDING_SIZE, MODEL_SIZES, TransformerConfig
+from model.disentangled import DIFFERENCE, added_up
 from model.heads import KNOWN_TASKS, tasks
-from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator
+from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator, tower_of
 from model.readers import SLOTS, STATE, STEP, Tensors, View, has, is_weight, kept, under
 from util.errors import UserError
 from util.files import read_json
 
 NETWORKS, HPARAMS = "transformer_configs.json", "hparams.json"
+_HEADS = (MAIN_HEAD, GENERATOR_HEAD, "cloze_predictions", "token_predictions", "copy_gate", "baseline_predictions")
 _FIELDS = [field.name for field in dataclasses.fields(TransformerConfig)]
 
 
 def main_of(reader: Tensors) -> View:
     """The main network alone, without heads."""
-    return View(kept(reader, under(reader, "electra")))
+    whole = added_up(reader)
+    return View(kept(whole, under(whole, "electra")))
 
 
 def fields_beside(reader: Tensors, network: str = "discriminator") -> dict[str, Any]:
@@ -105,6 +108,8 @@ def networks(reader: Tensors, beside: dict[str, dict] | None = None, heads: int 
         alone = generator_of(reader, "electra")
         found["generator"] = dataclasses.asdict(sizes_of(alone, beside["generator"]))
         found["embedding_size"] = found["embedding_size"] or embedding_size(alone)
+    elif has(reader, f"{TOWERS[0]}/encoder"):
+        found["generator"] = dataclasses.asdict(sizes_of(tower_of(reader), beside["generator"]))
     elif has_generator(reader):
         found["generator"] = found["discriminator"]
     return found
@@ -139,15 +144,32 @@ def hparams(reader: Tensors, found: dict[str, Any]) -> dict[str, Any]:
         "embedding_size": found["embedding_size"],
         "model_hparam_overrides": {name: value for name, value in main.items() if value != usual[name]},
         "electra_objective": has(reader, MAIN_HEAD) or has(reader, "generator") or not has_generator(reader),
+        **_variant(reader),
     }
     if found["embedding_size"] == DEFAULT_EMBEDDING_SIZE.get(size, main["hidden_size"]):
         del values["embedding_size"]
-    if generator and has(reader, "generator"):
+    if generator and has(reader, "generator", *TOWERS):
         values["generator_layers"] = generator["num_hidden_layers"] / main["num_hidden_layers"]
         values["generator_hidden_size"] = generator["hidden_size"] / main["hidden_size"]
-        values["untied_generator_embeddings"] = has(reader, "generator/embeddings")
+        own = has(reader, "generator/embeddings", f"{TOWERS[0]}/embeddings")
+        values["untied_generator_embeddings"] = own and DIFFERENCE not in reader
     elif generator and values["electra_objective"]:
         values["untied_generator"] = False
+    return values
+
+
+def _variant(reader: Tensors) -> dict[str, Any]:
+    """The hparams that tell which of the papers' variants has these parts."""
+    if has(reader, *TOWERS):
+        return {"electra_objective": False, "electric_objective": True}
+    values: dict[str, Any] = {"weight_sharing": "gdes"} if DIFFERENCE in reader else {}
+    if has(reader, "token_predictions"):
+        objective = "all_tokens_mlm" if has(reader, "copy_gate") else "replace_mlm"
+        return {**values, "electra_objective": False, "objective": objective}
+    if has(reader, "baseline_predictions"):
+        return {**values, "objective": "adversarial"}
+    if not values and has(reader, "generator/embeddings") and has(reader, "generator/embeddings_project"):
+        return {"objective": "two_stage"}
     return values
 
 
@@ -174,7 +196,7 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
         **found,
         "attention_heads_from": "known" if told else "assumed: hidden size / 64, no shape tells",
         "generator_kind": _generator_kind(reader),
-        "heads": [head for head in (MAIN_HEAD, GENERATOR_HEAD, "cloze_predictions") if has(reader, head)],
+        "heads": [head for head in _HEADS if has(reader, head)],
         "tasks": {task: _task(reader, task) for task in tasks(reader.shapes)},
         "slots": dict(Counter(name.split("/")[-1] for name in reader.shapes if name.split("/")[-1] in SLOTS)),
         "training_state": sorted(name for name in reader.shapes if name.startswith(STATE)),
@@ -187,6 +209,8 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
 def _generator_kind(reader: Tensors) -> str | None:
     if has(reader, *TOWERS):
         return "two towers (Electric)"
+    if DIFFERENCE in reader:
+        return "own embeddings, which the discriminator adds a difference to (gdes)"
     if has(reader, "generator"):
         return "own embeddings" if has(reader, "generator/embeddings") else "embeddings tied to the discriminator's"
     return "shares all weights with the main network" if has_generator(reader) else None

@@ -29,7 +29,7 @@ class Initializer(NamedTuple):
 
     def __call__(self, path: str, shape: tuple[int, ...]) -> keras.initializers.Initializer:
         """The released rule: truncated normal, but Glorot for the layers that were tf.layers.dense by default."""
-        if path.endswith(("bias", "beta")):
+        if path.endswith(("bias", "beta", "_difference")):
             return keras.initializers.Zeros()
         if path.endswith("gamma"):
             return keras.initializers.Ones()

@@ -1,6 +1,7 @@
 """Adam with decoupled weight decay and without bias correction, the schedule, and clipping, as released."""
 
 import re
+from collections.abc import Container
 
 import tensorflow as tf
 
@@ -75,7 +76,7 @@ class AdamWeightDecay:
         factor: tf.Tensor,
         rate: tf.Tensor,
         good: tf.Tensor,
-        trained: dict[str, tf.Tensor] | None = None,
+        frozen: Container[str] = (),
     ) -> None:
         """Moves every variable; call it in replica context with gradients that are the same on all replicas.
 
@@ -84,14 +85,15 @@ class AdamWeightDecay:
           factor: scalar, for clipping (and loss scaling).
           rate: scalar, the learning rate of this step.
           good: scalar bool; false leaves variables and slots as they are.
-          trained: the same for single variables by name; those not named follow `good` alone.
+          frozen: names of variables that are left as they are.
         """
-        goods = [good & trained[name] if name in (trained or {}) else good for name in self.variables]
+        moving = {name: gradient for name, gradient in zip(self.variables, gradients) if name not in frozen}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(gradients, factor, rate, goods))
+        context.merge_call(self._apply_across, args=(moving, factor, rate, good))
 
-    def _apply_across(self, strategy, gradients, factor, rate, goods):
-        for (name, variable), gradient, good in zip(self.variables.items(), gradients, goods):
+    def _apply_across(self, strategy, gradients, factor, rate, good):
+        for name, gradient in gradients.items():
+            variable = self.variables[name]
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
             decay = self.weight_decay if is_decayed(name) else 0.0
             strategy.extended.update(

@@ -29,6 +29,16 @@ def generator_of(reader: Tensors, encoder: str = "generator", tables: str = "ele
     return View(names | kept(reader, under(reader, GENERATOR_HEAD)))
 
 
+def tower_of(reader: Tensors) -> View:
+    """Electric's left tower, called electra/."""
+    own, names = TOWERS[0], {}
+    tables = own if has(reader, f"{own}/embeddings") else "electra"
+    names |= moved(reader, f"{tables}/embeddings", "electra/embeddings")
+    for part in ("embeddings_project", "encoder"):
+        names |= moved(reader, f"{own}/{part}", f"electra/{part}")
+    return View(names)
+
+
 def part_of(reader: Tensors, part: str) -> View:
     """A part of a checkpoint under the names that it has there, with its slots and its step.
 

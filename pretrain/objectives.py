@@ -81,9 +81,9 @@ class MaskedLanguageModel:
     def begin(self, step: int) -> None:
         """Is called before the step `step` where training or evaluation starts and where a stage begins."""
 
-    def trained(self) -> dict[str, tf.Tensor]:
-        """Scalar bools by variable: whether this step may move it; those not named always move."""
-        return {}
+    def frozen(self) -> set[str]:
+        """Names of the variables that do not move in this stage."""
+        return set()
 
     def prepare(self, inputs: Inputs, keys: tf.Tensor) -> Masked:
         """Masks a batch; `keys` [B] uint32 are the randomness of each example at this step."""

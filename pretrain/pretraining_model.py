@@ -46,9 +46,9 @@ class PretrainingModel:
         """Is called before the step `step` where training or evaluation starts and where a stage begins."""
         self.objective.begin(step)
 
-    def trained(self) -> dict[str, tf.Tensor]:
-        """Scalar bools by variable: whether this step may move it; those not named always move."""
-        return self.objective.trained()
+    def frozen(self) -> set[str]:
+        """Names of the variables that do not move in this stage."""
+        return self.objective.frozen()
 
     def prepare(self, inputs: Inputs, step: tf.Tensor) -> Masked:
         """Masks a batch with the randomness of this step and of each example's place in the global batch."""

@@ -55,8 +55,7 @@ class PretrainingRun:
         config, data = self.config, self._reader(self.shards, self.config.train_batch_size)
         start = self._restore()
         model_folder.check_steps(config, start)
-        model = self.step.task
-        model.begin(start)
+        self._begin(start)
         if self.devices.is_chief:
             model_folder.prepare(config, self.vocab, self.shards)
         loop = TrainingLoop(
@@ -72,7 +71,7 @@ class PretrainingRun:
                 config.use_tensorboard,
                 config.eval_every_steps,
                 self._evaluation,
-                {border: lambda: model.begin(border)} if (border := config.generator_steps) else {},
+                {border: lambda: self._begin(border)} if (border := config.generator_steps) else {},
             ),
         )
         heading(f"training from step {start} to {config.num_train_steps}")
@@ -89,7 +88,7 @@ class PretrainingRun:
     def evaluate(self) -> int:
         """Evaluates the folder's last checkpoint and writes the results."""
         step = self._restore()
-        self.step.task.begin(step)
+        self._begin(step)
         values = {**self._evaluation(), "global_step": step}
         say("evaluation: " + metrics_text(values))
         if self.devices.is_chief:
@@ -149,8 +148,13 @@ class PretrainingRun:
             config.precision == "float16",
             config.use_xla,
             config.released_quirks,
-            model.trained,
+            model.frozen,
         )
+
+    def _begin(self, step: int) -> None:
+        """Enters the stage that a step belongs to."""
+        self.step.task.begin(step)
+        self.step.retrace()
 
     def _rate(self, step: tf.Tensor) -> tf.Tensor:
         """The learning rate of a step; each stage has a schedule of its own."""

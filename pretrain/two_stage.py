@@ -1,12 +1,10 @@
 """Two-stage training (ELECTRA, section 3.2): the generator alone; then the discriminator starts from it."""
 
-import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
 from model.modeling import named_variables
 from pretrain import metrics
-from pretrain.masking import Masked, Specials
+from pretrain.masking import Masked
 from pretrain.objectives import Electra, LossAndSums, Totals
 
 
@@ -16,38 +14,33 @@ class TwoStage(Electra):
     Which stage it is follows from the step alone, so that a resumed run needs nothing saved.
     """
 
-    def __init__(self, config: PretrainingConfig, specials: Specials, token_counts: np.ndarray | None = None):
-        super().__init__(config, specials, token_counts)
-        self.second = tf.Variable(False, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    second = False  # stage
 
     def begin(self, step: int) -> None:
         """Sets the stage; at the border the main network takes the generator's weights."""
-        self.second.assign(step >= self.config.generator_steps)
+        self.second = step >= self.config.generator_steps
         if step == self.config.generator_steps:
             variables = named_variables(self.layers)
-            for name, variable in variables.items():
-                if name.startswith("electra/"):
-                    variable.assign(variables[name.replace("electra/", "generator/", 1)].read_value())
+            for name in (name for name in variables if name.startswith("electra/")):
+                variables[name].assign(variables[name.replace("electra/", "generator/", 1)].read_value())
 
-    def trained(self) -> dict[str, tf.Tensor]:
-        """The generator moves in the first stage, everything else in the second."""
-        second = tf.identity(self.second)
-        return {name: second != name.startswith("generator") for name in named_variables(self.layers)}
+    def frozen(self) -> set[str]:
+        """The generator moves in the first stage alone, everything else in the second."""
+        return {name for name in named_variables(self.layers) if name.startswith("generator") == self.second}
 
     def loss(self, batch: Masked, totals: Totals, training: bool) -> LossAndSums:
-        """This part's share of the global loss, and its metric sums; those of the discriminator are 0 before it."""
-        return tf.cond(
-            self.second,
-            lambda: self._discriminator_stage(batch, totals, training),
-            lambda: self._generator_stage(batch, totals, training),
-        )
+        """This part's share of the stage's global loss, and its metric sums."""
+        stage = self._discriminator_stage if self.second else self._generator_stage
+        return stage(batch, totals, training)
 
     def _generator_stage(self, batch: Masked, totals: Totals, training: bool) -> LossAndSums:
+        """L_MLM; the discriminator's sums are 0 before it begins."""
         loss, sums = self.generator_loss(self.generator.predict(batch, training), batch, totals)
         later = {**metrics.SAMPLED_SHAPES, **metrics.DISCRIMINATOR_SHAPES}
         return loss, self.summed(loss, batch, sums, {name: tf.zeros(shape) for name, shape in later.items()})
 
     def _discriminator_stage(self, batch: Masked, totals: Totals, training: bool) -> LossAndSums:
+        """L_Disc; the frozen generator has no dropout."""
         predicted = self.generator.predict(batch, training=False)
         predicted = predicted._replace(logits=tf.stop_gradient(predicted.logits))
         sums = self.generator_loss(predicted, batch, totals)[1]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from configure_pretraining import PRESETS, make_config, validate
+from pretrain.variants import GENERATORS, OBJECTIVES, SHARINGS
 from util.errors import UserError
 from util.hparams import parse_hparams
 
@@ -167,3 +168,72 @@ def test_a_model_name_is_one_folder(name):
 def test_numbers_beyond_use(name):
     with pytest.raises(UserError, match=f'"{name}" must be at most'):
         validate(make_config("m", "d", {name: 10**20}))
+
+
+SAYS_THE_SAME = [  # released booleans, the new hparams, (objective, generator, weight_sharing) in force
+    ({}, {"objective": "electra"}, ("electra", "small", "embeddings")),
+    ({"electra_objective": False}, {"objective": "mlm"}, ("mlm", None, None)),
+    ({"electra_objective": False, "electric_objective": True}, {"objective": "electric"},
+     ("electric", "two_tower", "embeddings")),
+    ({"uniform_generator": True}, {"generator": "uniform"}, ("electra", "uniform", None)),
+    ({"two_tower_generator": True}, {"generator": "two_tower"}, ("electra", "two_tower", "embeddings")),
+    ({"untied_generator": False}, {"generator": "tied"}, ("electra", "tied", "all")),
+    ({"untied_generator": False}, {"weight_sharing": "all"}, ("electra", "tied", "all")),
+    ({"untied_generator_embeddings": True}, {"weight_sharing": "none"}, ("electra", "small", "none")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("released", "new", "expected"), SAYS_THE_SAME)
+def test_released_booleans_and_new_hparams_say_the_same(released, new, expected):
+    for hparams in (released, new, {**released, **new}):
+        config = config_of(hparams)
+        assert (config.objective, config.generator, config.weight_sharing) == expected
+        assert config == config_of(new)
+
+
+BOTH_SIZES = {"generator_layers": 1.0, "generator_hidden_size": 1.0}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("generator", [None, *GENERATORS])
+@pytest.mark.parametrize("sharing", [None, *SHARINGS])
+def test_what_is_in_force_makes_the_same_config(objective, generator, sharing):
+    """Every combination either contradicts itself, with one message, or is stable when its hparams are passed back."""
+    try:
+        config = config_of({"objective": objective, "generator": generator, "weight_sharing": sharing, **BOTH_SIZES})
+    except UserError as error:
+        assert generator or sharing, error  # alone, every objective is one
+        return
+    values = config.in_force()
+    values.pop("max_predictions_per_seq")
+    assert config_of(values) == config
+    assert config.electra_objective is (OBJECTIVES[objective] == (True, False))
+    assert config.disc_weight == (1.0 if objective in ("replace_mlm", "all_tokens_mlm") else 50.0)
+
+
+def test_half_of_the_steps_are_the_generators():
+    config = config_of({"objective": "two_stage", "num_train_steps": 31, **BOTH_SIZES})
+    assert (config.generator_steps, config.generator_config()) == (15, config.discriminator_config())
+    assert (config.generator_embedding_size, config.weight_sharing) == (128, "none")
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        ({"objective": "mlm", "generator": "small"}, "has no generator"),
+        ({"two_tower_generator": True, "untied_generator": False}, "two_tower_generator true contradicts"),
+        ({"objective": "electric", "uniform_generator": True}, 'needs generator "two_tower"'),
+        ({"generator": "uniform", "weight_sharing": "gdes"}, "needs a generator with weights"),
+        ({"generator": "two_tower", "weight_sharing": "gdes"}, 'needs generator "small"; got "two_tower"'),
+        ({"weight_sharing": "none", "untied_generator_embeddings": False}, "or set it to true"),
+        ({"objective": "two_stage", "weight_sharing": "embeddings", **BOTH_SIZES}, "so they share nothing"),
+        ({"objective": "two_stage", "generator": "uniform", **BOTH_SIZES}, 'take generator "small" instead'),
+        ({"objective": "adversarial", "generator": "unigram"}, "take small or tied"),
+        ({"generator_steps": 5}, 'generator_steps needs objective "two_stage"'),
+        ({"masking_unit": "span", "released_quirks": True}, "contradicts released_quirks"),
+        ({"objective": "replace_mlm", "init_generator_checkpoint": "x", "generator": "tied"}, "weights of its own"),
+    ],
+)
+def test_variants_that_cannot_be(hparams, message):
+    with pytest.raises(UserError, match=message):
+        config_of(hparams)

@@ -3,7 +3,7 @@
 Order: local sums over all-reduced weights, gradients, all-reduce, *then* clipping, the finite check and the update.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,7 +48,7 @@ class TrainStep:
       loss_scaling: for float16.
       use_xla: compiles the gradient computation.
       released_quirks: the global norm counts looked-up rows one by one, as released.
-      trained: gives, in each step, scalar bools by variable: false freezes it; those not named are trained.
+      frozen: names of the variables that do not move; asked when a step is traced.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class TrainStep:
         loss_scaling: bool = False,
         use_xla: bool = False,
         released_quirks: bool = False,
-        trained: Callable[[], dict[str, tf.Tensor]] = dict,
+        frozen: Callable[[], Container[str]] = tuple,
     ):
-        self.task, self.optimizer, self.strategy, self.rate, self.trained = task, optimizer, strategy, rate, trained
+        self.task, self.optimizer, self.strategy, self.rate, self.frozen = task, optimizer, strategy, rate, frozen
         self.accumulation, self.loss_scaling, self.released_quirks = accumulation, loss_scaling, released_quirks
         self.shapes = {name: task.sum_shapes[name] for name in sorted(task.sum_shapes)}
         self.width = sum(int(np.prod(shape)) for shape in self.shapes.values())
@@ -73,8 +73,14 @@ class TrainStep:
             self.skipped, self.bad_in_a_row = _counter(0, tf.int64), _counter(0, tf.int64)
             self.loss_scale = _counter(FIRST_LOSS_SCALE if loss_scaling else 1.0, tf.float32)
             self.good_in_a_row = _counter(0, tf.int64)
-        self._gradients = tf.function(self._gradients, jit_compile=use_xla, autograph=False)
-        self._loss = tf.function(self._loss, jit_compile=use_xla, autograph=False)
+        self.use_xla = use_xla
+        self.retrace()
+
+    def retrace(self) -> None:
+        """Compiles the task anew, after something in it has changed that its graph does not show."""
+        self._gradients = tf.function(self._task_gradients, jit_compile=self.use_xla, autograph=False)
+        self._loss = tf.function(self._task_loss, jit_compile=self.use_xla, autograph=False)
+        self.run, self.evaluate = tf.function(self._run), tf.function(self._evaluate)
 
     @property
     def state(self) -> dict[str, tf.Variable]:
@@ -89,8 +95,7 @@ class TrainStep:
 
     # ---- training --------------------------------------------------------------------------------------------------
 
-    @tf.function
-    def run(self, iterator, count):
+    def _run(self, iterator, count):
         """Runs up to `count` steps; fewer where a worker wants to stop or too many steps were bad.
 
         Returns:
@@ -120,7 +125,7 @@ class TrainStep:
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)
         good = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
-        self.optimizer.apply(gradients, tf.where(good, factor, 0.0), self.rate(self.step), good, self.trained())
+        self.optimizer.apply(gradients, tf.where(good, factor, 0.0), self.rate(self.step), good, self.frozen())
         self._count(good)
         kept = tf.concat([sums, [1.0, norm]], 0)
         return tf.where(good, kept, 0.0), stop
@@ -140,7 +145,7 @@ class TrainStep:
         start = ([tf.zeros(variable.shape) for variable in self.task.variables.values()], 0.0, tf.zeros([self.width]))
         return tf.while_loop(lambda i, _: i < pieces, body, (0, start))[1]
 
-    def _gradients(self, batch, totals, scale):
+    def _task_gradients(self, batch, totals, scale):
         variables = list(self.task.variables.values())
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
@@ -174,8 +179,7 @@ class TrainStep:
 
     # ---- evaluation ------------------------------------------------------------------------------------------------
 
-    @tf.function
-    def evaluate(self, iterator, count):
+    def _evaluate(self, iterator, count):
         """Metric sums [width] float64 over `count` batches, without dropout and with the masks of every evaluation."""
         sums = tf.zeros([self.width], tf.float64)
         for _ in tf.range(count):
@@ -190,7 +194,7 @@ class TrainStep:
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, self.task.totals(batch))
         return context.all_reduce(tf.distribute.ReduceOp.SUM, self._loss(batch, totals))
 
-    def _loss(self, batch, totals):
+    def _task_loss(self, batch, totals):
         return self._packed(self.task.loss(batch, totals, training=False)[1])
 
     # ---- metric sums as one vector ---------------------------------------------------------------------------------
