@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods (Electric, section 2): PLL(x) = sum over the tokens of log p(x_t | all the others).
+"""Pseudo-log-likelihoods (Clark et al., EMNLP 2020): PLL(x) = sum over the tokens of log p(x_t | all the others).
 
 Electric needs one pass a text, a masked language model one a token. Nats; [CLS] and [SEP] are no tokens of a text.
 """

@@ -1,4 +1,4 @@
-"""Re-ranking of n-best lists: score = system score + weight * pseudo-log-likelihood (Electric, section 4.3).
+"""Re-ranking of n-best lists: score = system score + weight * pseudo-log-likelihood (Clark et al., EMNLP 2020).
 
 The weight with the fewest word errors is found exactly: over the weight, each hypothesis' score is a line, the best
 hypothesis of a list changes only where the upper envelope of its lines has a corner, and between two corners of any

@@ -24,6 +24,7 @@ HPARAMS = {
     "electra": {},
     "electric": {"electric_objective": True, "generator_hidden_size": 0.5},
     "mlm": {"electra_objective": False},
+    "gdes": {"weight_sharing": "gdes"},
 }
 STEPS = 4
 COMMANDS = {"score_text.py": score_text.main, "inspect_text.py": inspect_text.main}

@@ -13,7 +13,7 @@ from scoring.lines import Line
 from scoring.pages import FORMATS, stretches
 from scoring.spans import Token
 from scoring.vectors import Embedder
-from tests.conversions import outputs, read
+from tests.conversions import converted, outputs, read
 from tests.scoring_models import load, trained
 
 HEADS = {"heads": 2, "generator_heads": 1}
@@ -48,6 +48,17 @@ def test_masks_are_filled_and_the_filled_text_is_judged(model):
         expected = 1 / (1 + np.exp(-computed(model, text)["discriminator"])) if text else []
         np.testing.assert_allclose([token.replaced for token in one], expected, rtol=1e-4, atol=1e-6)
     assert all(not token.fillers for place, token in enumerate(judged[0]) if place not in masks)
+
+
+def test_embeddings_that_are_a_sum_are_added_up(training_data, tmp_path):
+    """A discriminator whose table is the generator's plus a difference says what its export says."""
+    folder = trained(training_data, "gdes")
+    copy = converted(folder, tmp_path / "copy", "tf1")
+    lines = [Line(1, "the [MASK] of this license")]
+    one, other = (Inspector(load(path, "--max-seq-length", 32), 2)(lines)[0] for path in (folder, copy))
+    assert "electra/embeddings/word_embeddings_difference" not in read(copy).shapes
+    np.testing.assert_allclose([token.replaced for token in one], [token.replaced for token in other], rtol=1e-5)
+    assert one[1].fillers[0].piece == other[1].fillers[0].piece
 
 
 def test_a_long_text_with_masks(training_data):
