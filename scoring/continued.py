@@ -61,9 +61,10 @@ class ContinuedFile:
     def __init__(self, path: str, settings: dict[str, Any], header: str | None):
         self.path, self.done, self.last = path, 0, None
         with writing(f"the scores {path}"):
-            self._check(settings)
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             self._file = open(path, "r+b" if os.path.exists(path) else "x+b")
             self._lock()
+            self._check(settings)
             self._take_up(header)
 
     def write(self, rows: list[str]) -> None:
@@ -80,7 +81,7 @@ class ContinuedFile:
 
     def _check(self, settings: dict[str, Any]) -> None:
         beside = self.path + ".json"
-        if not (os.path.exists(self.path) and os.path.getsize(self.path)):
+        if not os.path.getsize(self.path):
             write_json(beside, settings)
             return
         if not os.path.exists(beside):

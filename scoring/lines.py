@@ -57,9 +57,14 @@ class Seen:
         return said
 
 
+def _is_stream(path: str) -> bool:
+    """Whether a path can be read once only: standard input or a pipe."""
+    return path == STDIN or (os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)))
+
+
 def check_input(path: str, flag: str = "--input") -> None:
     """Raises a `UserError` where a path is neither a text file (compressed or not) with text in it nor "-"."""
-    if path == STDIN:
+    if _is_stream(path):
         return
     if not os.path.exists(path) or os.path.isdir(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
@@ -71,13 +76,18 @@ def check_input(path: str, flag: str = "--input") -> None:
 
 
 def read_lines(path: str, counts: Counts) -> Iterator[str]:
-    """The lines of a text file, compressed or not, or of standard input ("-").
+    """The lines of a text file, compressed or not, or as they are of standard input ("-") or a pipe.
 
     Lines end at LF, every CR and undecodable byte is dropped.
     """
-    files = [line_pieces(sys.stdin.buffer, counts)] if path == STDIN else text_file(path, None, counts)
-    for pieces in files:
-        yield from _whole(pieces)
+    if path == STDIN:
+        yield from _whole(line_pieces(sys.stdin.buffer, counts))
+    elif _is_stream(path):
+        with open(path, "rb") as file:
+            yield from _whole(line_pieces(file, counts))
+    else:
+        for pieces in text_file(path, None, counts):
+            yield from _whole(pieces)
 
 
 def _whole(pieces: Iterable[Piece]) -> Iterator[str]:
@@ -90,8 +100,8 @@ def _whole(pieces: Iterable[Piece]) -> Iterator[str]:
 
 
 def count_lines(path: str) -> int | None:
-    """The number of lines of a file; None for standard input."""
-    if path == STDIN:
+    """The number of lines of a file; None for standard input and pipes."""
+    if _is_stream(path):
         return None
     lines, last = 0, b"\n"
     with open_source(path) as (content, _):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from model.checkpoints import open_reader, restore
 from model.config import TransformerConfig
-from model.description import embedding_size, main_of, networks
+from model.description import embedding_size, fields_beside, main_of, networks
 from model.modeling import Encoder, Initializer, NamedLayer, named_variables
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator
 from model.readers import Tensors, View, has, kept, under
@@ -19,6 +19,7 @@ from pretrain.generators import head_of
 from pretrain.objectives import DiscriminatorHead
 from scoring.source import SHORTEST, Source
 from util.errors import UserError
+from util.log import say
 
 INIT = Initializer(0, 0.02)  # of weights that are restored right away
 
@@ -68,6 +69,9 @@ class Model:
                 "own with --vocab-file"
             )
         self.longest = self._longest(sizes["max_position_embeddings"])
+        if source.heads is None and "num_attention_heads" not in fields_beside(self.reader):
+            say(f"note: nothing beside {self.reader.prefix} tells the number of attention heads; "
+                f"{sizes['num_attention_heads']} are assumed (hidden size / 64), --num-attention-heads says otherwise")  # fmt: skip
 
     def _longest(self, positions: int) -> int:
         asked = self.source.max_seq_length

@@ -1,9 +1,11 @@
 """score_text.py: its rows, going on after a kill, re-ranking, and what it says of input it cannot use."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -253,3 +255,26 @@ def test_bad_lists(tmp_path, training_data, lists, references, part):
 ])  # fmt: skip
 def test_bad_flags(training_data, text, flags, part):
     assert part in failed(score(trained(training_data, "electric"), text, *flags))
+
+
+def test_a_pipe_is_read_once(training_data, tmp_path):
+    """As in `--input <(command)`."""
+    pipe, out = tmp_path / "pipe", tmp_path / "out.tsv"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("the license\n\nwarranty\n",))
+    writer.start()
+    result = score(trained(training_data, "electric"), pipe, "--output-file", out)
+    writer.join()
+    assert result.returncode == 0, result.stderr
+    assert [row.split("\t")[3] for row in out.read_text().splitlines()] == ["text", "the license", "", "warranty"]
+
+
+def test_a_reader_that_goes_away_is_told_in_one_message(training_data, many):
+    command = [sys.executable, "score_text.py", "--model-dir", trained(training_data, "electric"), "--input", many]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(list(map(str, command)), cwd=ROOT, **pipes) as process:
+        assert process.stdout.readline().startswith("line\t")
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 2 and "Traceback" not in errors and "Exception ignored" not in errors, errors
+    assert errors.count("error: standard output was closed") == 1
