@@ -70,8 +70,10 @@ class Model:
             )
         self.longest = self._longest(sizes["max_position_embeddings"])
         if source.heads is None and "num_attention_heads" not in fields_beside(self.reader):
-            say(f"note: nothing beside {self.reader.prefix} tells the number of attention heads; "
-                f"{sizes['num_attention_heads']} are assumed (hidden size / 64), --num-attention-heads says otherwise")  # fmt: skip
+            say(
+                f"note: nothing beside {self.reader.prefix} tells the number of attention heads; hidden size / 64 = "
+                f"{sizes['num_attention_heads']} is assumed, --num-attention-heads says otherwise"
+            )
 
     def _longest(self, positions: int) -> int:
         asked = self.source.max_seq_length
