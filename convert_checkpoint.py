@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any
 
-from conversion.companions import find_companions
+from conversion.companions import add_text_arguments, find_companions
 from conversion.output import check_output, output_folder
 from model.checkpoint_files import find
 from util.errors import UserError, run_main
@@ -35,13 +35,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--slots", action="store_true", help="tf1: keep the optimizer's slots")
     parser.add_argument("--num-attention-heads", type=int, help="of the main network, where no file beside the "
                         "weights tells; default: hidden size / 64")  # fmt: skip
-    parser.add_argument("--vocab-file", help="default: vocab.txt beside the weights")
-    for name, meaning in (("lower-case", "text is lower-cased"), ("strip-accents", "accents are dropped then")):
-        both = parser.add_mutually_exclusive_group()
-        dest = name.replace("-", "_")
-        both.add_argument(f"--do-{name}", dest=dest, action="store_true", default=None, help=f"{meaning}; default: "
-                          "as the files beside the weights say")  # fmt: skip
-        both.add_argument(f"--no-{name}", dest=dest, action="store_false")
+    add_text_arguments(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the checkpoint in a folder with content")
     parser.add_argument("--inspect", metavar="PATH", help="say what a checkpoint holds, and end")
     parser.add_argument("--json", action="store_true", help="with --inspect: as JSON")

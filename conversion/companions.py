@@ -1,5 +1,6 @@
 """What travels with the weights: the vocabulary, how text is tokenized, where the model comes from."""
 
+import argparse
 import os
 from typing import Any, NamedTuple
 
@@ -21,6 +22,17 @@ class Companions(NamedTuple):
     do_lower_case: bool
     strip_accents: bool
     notes: dict[str, Any]  # JSON files of a model folder, by name
+
+
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that say how text becomes ids, where the files beside the weights do not."""
+    parser.add_argument("--vocab-file", help="default: vocab.txt beside the weights")
+    for name, meaning in (("lower-case", "text is lower-cased"), ("strip-accents", "accents are dropped then")):
+        both = parser.add_mutually_exclusive_group()
+        dest = name.replace("-", "_")
+        both.add_argument(f"--do-{name}", dest=dest, action="store_true", default=None, help=f"{meaning}; default: "
+                          "as the files beside the weights say")  # fmt: skip
+        both.add_argument(f"--no-{name}", dest=dest, action="store_false")
 
 
 def find_companions(

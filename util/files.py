@@ -6,18 +6,25 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from util.errors import UserError
 
 
 def write_text(path: str, text: str) -> None:
     """Writes a whole text file under its name at once (UTF-8)."""
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file to be written that gets its name only when the `with` block is done."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     beside = f"{path}.tmp-{os.getpid()}"
     try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(beside, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

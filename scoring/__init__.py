@@ -1,0 +1,1 @@
+"""What a trained model says of text: pseudo-log-likelihoods, replaced tokens, fillers, vectors."""
