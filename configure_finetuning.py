@@ -137,6 +137,20 @@ class FinetuningConfig:
         """The folder of a trial, counted from 1."""
         return f"{self.model_dir}_{trial}"
 
+    def predictions_path(self, task: str, split: str, trial: int) -> str:
+        """The path of a trial's predictions for a split, without its ending."""
+        return self.filled("test_predictions", task, split, trial)
+
+    def qa_path(self, kind: str, task: str) -> str:
+        """The path of what is left of a question answering task; `kind`: eval, na or preds."""
+        return self.filled(f"qa_{kind}_file", task)
+
+    def filled(self, name: str, *parts: str | int) -> str:
+        """A pattern with its parts; of a default one, the file's name alone is a pattern, not the folders."""
+        pattern = getattr(self, name)
+        folder, file = os.path.split(pattern) if pattern == default_paths(self)[name] else ("", pattern)
+        return os.path.join(folder, file.format(*parts))
+
     def in_force(self) -> dict[str, Any]:
         """All hparams with their values."""
         return dataclasses.asdict(self)
@@ -181,11 +195,11 @@ def _defaults_of(values: dict[str, Any]) -> dict[str, Any]:
     return {"num_train_epochs": 10.0, **defaults} if tasks[0] in ("rte", "sts") else defaults
 
 
-def _set_paths(config: FinetuningConfig) -> None:
-    """Fills in the paths that are not given."""
+def default_paths(config: FinetuningConfig) -> dict[str, str]:
+    """The paths of what a run leaves, by hparam, where they are not passed."""
     root, suffix = config.pretrained_dir, "-debug" if config.debug else ""
     tasks = ",".join(name for name in config.task_names if isinstance(name, str))  # they are checked when they are made
-    defaults = {
+    return {
         "model_dir": os.path.join(root, "finetuning_models", f"{tasks}_model{suffix}"),
         "results_txt": os.path.join(root, "results", f"{tasks}_results{suffix}.txt"),
         "preprocessed_data_dir": os.path.join(root, "finetuning_tfrecords", f"{tasks}_tfrecords{suffix}"),
@@ -194,10 +208,14 @@ def _set_paths(config: FinetuningConfig) -> None:
         "qa_preds_file": os.path.join(root, "results", f"{tasks}_qa{suffix}", "{}_preds.json"),
         "test_predictions": os.path.join(root, "test_predictions" + suffix, "{}_{}_{}_predictions"),
     }
-    for name, path in defaults.items():
+
+
+def _set_paths(config: FinetuningConfig) -> None:
+    """Fills in the paths that are not given."""
+    for name, path in default_paths(config).items():
         setattr(config, name, getattr(config, name) or path)
     if config.vocab_file is None:
-        own = os.path.join(root, "vocab.txt")
+        own = os.path.join(config.pretrained_dir, "vocab.txt")
         config.vocab_file = own if os.path.exists(own) else os.path.join(config.data_dir, "vocab.txt")
 
 
@@ -267,7 +285,7 @@ def _check_paths(config: FinetuningConfig) -> None:
     for name in ("qa_eval_file", "qa_na_file", "qa_preds_file", "test_predictions"):
         parts = ("task", "split", 1) if name == "test_predictions" else ("task",)
         try:
-            getattr(config, name).format(*parts)
+            config.filled(name, *parts)
         except (LookupError, ValueError, AttributeError) as error:
             raise UserError(f'hparam "{name}" must be a path with up to {len(parts)} "{{}}", got '
                             f'"{getattr(config, name)}"') from error

@@ -265,7 +265,7 @@ class FinetuningRun:
                 found = list(predictor.rows(number, rows, self.config.predict_batch_size, f"{task.name} {split}"))
                 if not self.devices.is_chief:
                     continue
-                path = self.config.test_predictions.format(task.name, split, trial)
+                path = self.config.predictions_path(task.name, split, trial)
                 with writing(f"the predictions {path}"):
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                     paths = task.write_predictions(split, found, path)

@@ -149,10 +149,3 @@ def _highest(logits: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
     logits = np.asarray(logits, np.float32)
     order = np.argsort(-logits, kind="stable")[:number]
     return order, logits[order]
-
-
-def _highest(logits: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and values of the highest logits; of equal ones the first come first."""
-    logits = np.asarray(logits, np.float32)
-    order = np.argsort(-logits, kind="stable")[:number]
-    return order, logits[order]

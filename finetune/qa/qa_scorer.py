@@ -50,15 +50,14 @@ class QAScorer(Scorer):
     def write(self, config: FinetuningConfig) -> list[str]:
         """Writes the answers, and for tasks like SQuAD 2.0 null odds and figures."""
         answers, null_odds = self.answers()
-        contents = {config.qa_preds_file: answers}
+        contents = {"preds": answers}
         if self.unanswerable:
-            contents |= {config.qa_na_file: null_odds, config.qa_eval_file: self.evaluation()}
-        paths = []
-        for pattern, content in contents.items():
-            paths.append(pattern.format(self.name))
-            with writing(paths[-1]):
-                write_json(paths[-1], content)
-        return paths
+            contents |= {"na": null_odds, "eval": self.evaluation()}
+        paths = {kind: config.qa_path(kind, self.name) for kind in contents}
+        for kind, path in paths.items():
+            with writing(path):
+                write_json(path, contents[kind])
+        return list(paths.values())
 
 
 def answers_by_id(collector: AnswerCollector) -> tuple[dict[str, str], dict[str, float]]:
