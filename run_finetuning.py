@@ -57,7 +57,9 @@ def main() -> int:
     tasks = make_tasks(config, tokenizer)
     starting.check_keep_best(config, tasks)
     models = [] if config.do_train else starting.trained_models(config, tasks)
-    if config.do_train and config.init_checkpoint:
+    if models:
+        config.init_checkpoint = models[0][1]
+    elif config.init_checkpoint:
         starting.check_checkpoint(config)
     heading("hparams in force")
     say("\n".join(f"{name} {value}" for name, value in config.in_force().items()))

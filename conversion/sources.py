@@ -7,7 +7,7 @@ from model.description import check_generator, fields_beside, networks
 from model.disentangled import added_up
 from model.huggingface import HuggingFaceReader
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, generator_of, has_generator, part_of, put_together
-from model.readers import Tensors, has
+from model.readers import Tensors, has, is_weight
 from util.errors import UserError
 from util.log import say
 
@@ -40,7 +40,7 @@ def read_sources(paths: list[str], part: str | None, format: str, heads: int | N
         say(f"note: nothing beside {main.prefix} tells the number of attention heads; {count} are assumed (hidden size "
             "/ 64), --num-attention-heads says otherwise")  # fmt: skip
     check_generator(found, generator.prefix)
-    check_finite(tensors, list(tensors.shapes))
+    check_finite(tensors, [name for name in tensors.shapes if is_weight(name)])
     return tensors, found
 
 

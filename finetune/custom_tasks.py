@@ -20,9 +20,10 @@ from finetune.classification.classification_tasks import (
     ClassificationTask,
     Columns,
     RegressionTask,
-    as_text,
+    as_label,
     expected_file,
     split_labels,
+    wrong_label,
 )
 from finetune.qa.qa_tasks import CustomQA
 from finetune.tagging.spans import SCHEMES
@@ -106,8 +107,10 @@ def _check_values(where: str, kind: str, description: Description) -> None:
         raise UserError(f'{where}: "metrics" is empty; name one or more of: {", ".join(_metrics(description))}')
     if "labels" in description:
         labels = description["labels"]
-        if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
-            raise UserError(f'{where}: "labels" must be a list of different texts, got {labels!r}')
+        texts = all(isinstance(label, str) and label and label == label.strip() for label in labels)
+        if not labels or not texts or len(set(labels)) < len(labels):
+            raise UserError(f'{where}: "labels" must be a list of different texts, none of them empty or with white '
+                            f"space around it, got {labels!r}")  # fmt: skip
     if kind == "regression":
         bounds = description["range"]
         numbers = len(bounds) == 2 and all(type(bound) in (int, float) for bound in bounds)
@@ -160,10 +163,12 @@ class DescribedFiles:
         return [expected_file(self.config.raw_data_dir(self.name), self.file_name(split), self._expected())]
 
     def file_name(self, split: str) -> str:
-        """The name of a split's file."""
-        names = self._names(split)
-        folder = self.config.raw_data_dir(self.name)
-        return next((name for name in names if os.path.isfile(os.path.join(folder, name))), names[0])
+        """The name of a split's file.
+
+        Raises:
+          UserError: there are two that it could be.
+        """
+        return tables.one_of_files(self.config.raw_data_dir(self.name), split, self._names(split))
 
     def _names(self, split: str) -> list[str]:
         if split in self.description:
@@ -223,12 +228,19 @@ class CustomClassification(DescribedFiles, ClassificationTask):
         table = self.read_table(path, self.description.get("header", True))
         column = table.resolve(self.description["label"]) if table.rows else 0
         labels: set[str] = set()
+        types: set[bool] = set()  # whether truth values
         for row in table.rows:
             try:
                 written = table.field(row, column)
-                labels.update(split_labels(written, separator) if several else [as_text(written)])
-            except (tables.MalformedRow, ValueError):
-                continue  # told when the examples are read
+                labels.update(split_labels(written, separator) if several else [as_label(written)])
+                types.add(isinstance(written, bool))
+                if len(types) > 1:
+                    raise ValueError("is one of truth values among other labels; write all of them as texts")
+            except tables.MalformedRow as error:
+                table.malformed.add(row.line, str(error), row.fields)
+            except ValueError as error:
+                raise tables.refused(path, wrong_label(table, row, written, error)) from None
+        table.check()
         if len(labels) < 2 - several:
             raise UserError(f'{path}: {len(labels)} label(s) in the column "{self.description["label"]}"; expected at '
                             f'least {2 - several}, or a list "labels"')  # fmt: skip

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import os
 import time
 from contextlib import nullcontext
@@ -13,9 +14,9 @@ from finetune.batches import BatchReader, training_steps
 from finetune.finetuning_model import FinetuningModel, rate_factors
 from finetune.keeping import BestKeeper
 from finetune.predictor import Predictor
-from finetune.starting import Examples, open_trials
+from finetune.starting import Examples, further_records, open_trials
 from finetune.task import Task
-from finetune.trials import Scores, Trial, report, results_lines
+from finetune.trials import Scores, Trial, report, results_lines, seed_of
 from model import checkpoints
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import FullTokenizer
@@ -65,7 +66,7 @@ class FinetuningRun:
         records, first = [], open_trials(dataclasses.replace(self.config, num_trials=1), self.tasks, self.examples)[0]
         count = self.config.num_trials
         for number in range(1, count + 1) if count > 0 else itertools.count(1):
-            trial = Trial(self.config, number, self.tasks, first.data)
+            trial = first.another(number)
             with FolderLock(trial.folder) if self.devices.is_chief else nullcontext():
                 if trial.record:
                     say(f"trial {number} is finished already: {trial.folder}")
@@ -77,9 +78,9 @@ class FinetuningRun:
                 self.devices.wait_for_all()
                 records.append(trial.finished_record())
                 if not self.config.keep_all_models and number > 1 and self.devices.is_chief:
-                    Trial(self.config, number - 1, self.tasks, first.data).remove_checkpoints()
+                    first.another(number - 1).remove_checkpoints()
             if self.devices.is_chief:
-                report(self.config, records)
+                report(self.config, records + further_records(self.config, trial))
         return 0
 
     def evaluate_all(self, models: list[tuple[int, str]]) -> int:
@@ -88,7 +89,8 @@ class FinetuningRun:
         for number, checkpoint in models:
             heading(f"evaluation of {checkpoint}")
             results = self.evaluate_checkpoint(checkpoint, number)
-            records.append({"trial": number, "seed": None, "checkpoint": checkpoint, "results": results})
+            record = {"trial": number, "seed": seed_of(checkpoint), "checkpoint": checkpoint}
+            records.append({**record, "results": results})
         if self.devices.is_chief:
             base, ending = os.path.splitext(self.config.results_txt)
             report(dataclasses.replace(self.config, results_txt=f"{base}_eval{ending}"), records)
@@ -278,6 +280,8 @@ class FinetuningRun:
             splits = results.get(task.name, {})
             split = next(iter(splits), "dev")
             value = splits.get(split, {}).get(task.metric.name)
+            for name in (name for scores in splits.values() for name, score in scores.items() if math.isnan(score)):
+                say(f"warning: trial {trial.number}: {task.name} has no {name}: all values or all predictions are one")
             chance = task.metric.chance
             if value is not None and chance is not None and value <= chance + 0.01 * task.metric.scale:
                 say(

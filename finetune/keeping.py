@@ -41,9 +41,10 @@ class BestKeeper:
         self.trial, self.model, self.scores, self.metrics, self.is_chief = trial, model, scores, metrics, is_chief
         self.patience, self.name = trial.config.early_stopping_patience, trial.config.keep_best
         self.wanted = bool(self.name or self.patience)
-        self.best = tf.Variable(float("-inf"), trainable=False, dtype=tf.float32)
+        self.best = tf.Variable(tf.float32.min, trainable=False, dtype=tf.float32)
         self.since = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self.state = {f"{STATE}best_metric": self.best, f"{STATE}evaluations_since_best": self.since}
+        state = {f"{STATE}best_metric": self.best, f"{STATE}evaluations_since_best": self.since}
+        self.state: dict[str, tf.Variable] = state if self.wanted else {}
 
     def evaluate(self) -> dict[str, float]:
         """Dev metrics by "task/metric"; keeps the weights where they are the best so far."""

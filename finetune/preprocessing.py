@@ -5,11 +5,12 @@ JSON with its checksum, the examples' lengths and what the log says of them. Bot
 JSON last: a build that is killed leaves nothing that counts.
 """
 
-import glob
+import contextlib
 import hashlib
 import json
 import os
-import time
+import re
+import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from configure_finetuning import FinetuningConfig
 from finetune.feature_spec import Features
+from finetune.tables import notes_on
 from finetune.task import Task
 from model.tokenization import CLS, MAX_WORD_LENGTH, PAD, SEP, UNK
 from util.errors import UserError
@@ -28,11 +30,10 @@ from util.tf_example import example_bytes, read_example
 from util.tfrecords import Shard, record_bytes
 from util.workers import run_workers
 
-VERSION = 3  # of the features and of the JSON beside them; another one when the same example gives other ones
+VERSION = 4  # of the features and of the JSON beside them; another one when the same example gives other ones
 LEAST_PER_PROCESS = 50_000  # examples; fewer are made before another process has started
 LEAST_WITH_PROGRESS = 5000
 SHOWN = 3  # examples in the log
-LEFT_AFTER = 3600.0  # seconds after which a part that nobody writes to is a leftover
 MOST_SHOWN = 1000  # characters of an example in the log
 REPORT_EVERY = 500  # examples between two reports of progress
 
@@ -143,8 +144,8 @@ def _build(
     bounds = [len(examples) * i // processes for i in range(processes + 1)]
     with writing(f"the features {path}"):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _remove_leftovers(path)
-        parts = [f"{path}.tmp-{os.getpid()}-{i}" for i in range(processes)]
+        _remove_leftovers(os.path.dirname(path))
+        parts = [f"{path}.tmp-{socket.gethostname()}-{os.getpid()}-{i}" for i in range(processes)]
         work = [(task, is_training, examples[start:end], part) for part, start, end in zip(parts, bounds, bounds[1:])]
         try:
             found = _run(work, f"features of {task.name} {split}", len(examples), progress)
@@ -158,14 +159,27 @@ def _build(
                     os.remove(part)
     description["label_counts"] = task.label_counts(examples)
     description["files"] = task.files(split)
+    description["notes"] = [note for file in description["files"] for note in notes_on(file)]
     return description
 
 
-def _remove_leftovers(path: str) -> None:
-    """Removes the parts of builds that were killed: nothing was written to them for long."""
-    for part in glob.glob(glob.escape(path) + ".tmp-*"):
-        if time.time() - os.path.getmtime(part) > LEFT_AFTER:
-            os.remove(part)
+def _remove_leftovers(folder: str) -> None:
+    """Removes the parts of builds that were killed: of any features, but of dead processes on this host alone."""
+    pattern = re.compile(rf".*\.tfrecord\.tmp-{re.escape(socket.gethostname())}-(\d+)-\d+")
+    for name in os.listdir(folder):
+        if (match := pattern.fullmatch(name)) and not _is_alive(int(match[1])):
+            with contextlib.suppress(FileNotFoundError):  # another build was quicker
+                os.remove(os.path.join(folder, name))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        pass
+    return True
 
 
 def _run(work: list[tuple], label: str, total: int, progress: bool) -> list[dict[str, Any]]:
@@ -269,7 +283,9 @@ def _join(parts: list[str], path: str) -> str:
 
 
 def _say_what(task: str, split: str, description: dict[str, Any], all_examples: bool) -> None:
-    """Examples with their pieces, how often each label occurs, the shares of [UNK] and of cut examples."""
+    """What reading the files told, shares of [UNK] and of cut examples, label counts, examples with their pieces."""
+    for note in description["notes"]:
+        say(note)
     number, features = description["examples"], len(description["lengths"])
     parts = [f"{task} {split}: {number} examples"]
     if features != number:

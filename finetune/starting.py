@@ -1,6 +1,7 @@
 """Before a run starts TensorFlow: sizes and tokenizer of the pre-trained model, its checkpoint, and all features."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +62,10 @@ def folder_of(checkpoint: str | None) -> str | None:
 
 
 def notes_folder(config: FinetuningConfig) -> str | None:
-    """The folder whose notes say what the model is."""
+    """The folder whose notes say what the model is; without training, that of the first trial where there is one."""
+    if not config.do_train and config.init_checkpoint in (None, config.pretrained_dir):
+        if os.path.exists(os.path.join(config.trial_dir(1), NETWORKS)):
+            return config.trial_dir(1)
     if config.init_checkpoint:
         return folder_of(config.init_checkpoint)
     return config.pretrained_dir if os.path.isdir(config.pretrained_dir) else None
@@ -165,8 +169,7 @@ def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tupl
         path = best if os.path.isdir(best) else config.init_checkpoint
         found = [(1, check_checkpoint(dataclasses.replace(config, init_checkpoint=path)))]
     else:
-        trials = [Trial(config, i, tasks, {}) for i in range(1, config.num_trials + 1)]
-        found = [(t.number, t.weights) for t in trials if os.path.isdir(t.folder) and t.weights]
+        found = [(t.number, t.weights) for t in _trained_trials(config, tasks)]
     if not found:
         raise UserError(
             f"do_train is false and there is no fine-tuned model: neither {config.trial_dir(1)} nor init_checkpoint; "
@@ -175,6 +178,16 @@ def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tupl
     for _, prefix in found:
         _check_tasks(os.path.dirname(prefix), tasks)
     return found
+
+
+def _trained_trials(config: FinetuningConfig, tasks: Sequence[Task]) -> list[Trial]:
+    trials = [Trial(config, i, tasks, {}) for i in range(1, config.num_trials + 1)]
+    trials = [trial for trial in trials if os.path.isdir(trial.folder) and trial.weights]
+    for trial in trials:
+        if not trial.record:
+            with FolderLock(trial.folder):  # whose training would replace the weights meanwhile
+                say(f"note: trial {trial.number} is not finished: these are the weights of {trial.weights}")
+    return trials
 
 
 def _check_tasks(folder: str, tasks: Sequence[Task]) -> None:
@@ -239,6 +252,16 @@ def open_trials(config: FinetuningConfig, tasks: Sequence[Task], examples: Examp
     return trials
 
 
+def further_records(config: FinetuningConfig, trial: Trial) -> list[dict[str, Any]]:
+    """The records of finished trials beyond num_trials with the same hparams, so that no results are lost."""
+    records = []
+    for number in itertools.count(trial.number + 1):
+        other = trial.another(number)
+        if config.num_trials < 0 or other.record is None or not other.is_alike:
+            return records
+        records.append(other.record)
+
+
 def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
     """Raises a `UserError` where another run holds the first folder to be written in, or one cannot be written in."""
     outputs = [config.results_txt]
@@ -258,6 +281,8 @@ def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
 def all_finished(config: FinetuningConfig, trials: Sequence[Trial]) -> bool:
     """Whether nothing is left to train or to predict; says so and prints the results."""
     records = [trial.record for trial in trials]
+    if all(records):
+        records += further_records(config, trials[-1])
     if config.num_trials < 0 or not all(records) or config.do_predict or config.write_test_outputs:
         return False
     say(

@@ -1,7 +1,9 @@
 """Reading task files: TSV, CSV, JSONL and CoNLL columns.
 
 Lines end at LF, every CR and a byte order mark are dropped, and so are bytes that are not UTF-8 (they are counted). A
-malformed row is skipped, counted and shown; too many of them are an error.
+malformed row is skipped, counted and shown; too many of them are an error. What reading a file tells is kept by its
+path until the file is read again: it is said when features are made or come from the cache, however often and from
+wherever the file is read.
 """
 
 import csv
@@ -9,11 +11,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from util.errors import UserError, nearest_hint
-from util.log import say
 
 FORMATS = {"tsv": "tsv", "csv": "csv", "jsonl": "jsonl", "json": "jsonl", "txt": "conll", "conll": "conll"}
 MOST_MALFORMED = 0.01  # the share of malformed rows above which a file is refused
@@ -21,6 +22,22 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 SHOWN = 3  # malformed rows that are shown
 DEBUG_LINES = 100  # of a table, in debug runs
 DEBUG_SENTENCES = 101
+_notes: dict[str, list[str]] = {}  # by path
+
+
+def notes_on(path: str) -> list[str]:
+    """What the last reading of a file told: bytes that were dropped, rows that were skipped."""
+    return list(_notes.get(path, ()))
+
+
+def note(path: str, message: str) -> None:
+    """Keeps what the reading of a file tells."""
+    _notes.setdefault(path, []).append(message)
+
+
+def refused(path: str, message: str) -> UserError:
+    """The error of a file that cannot be used, with what its reading told before: that may be the cause."""
+    return UserError("\n".join([message, *notes_on(path)]))
 
 
 class MalformedRow(Exception):
@@ -36,7 +53,7 @@ class Row(NamedTuple):
 
 
 class Malformed:
-    """The malformed rows of a file: counted, the first ones shown."""
+    """The malformed rows of a file: counted, the first ones kept to be shown."""
 
     def __init__(self, path: str):
         self.path, self.count = path, 0
@@ -50,7 +67,7 @@ class Malformed:
             self.first.append(f"  line {line}: {why}{text}")
 
     def check(self, rows: int) -> None:
-        """Says what was skipped of so many rows.
+        """Notes what was skipped of so many rows.
 
         Raises:
           UserError: it was too much.
@@ -60,11 +77,11 @@ class Malformed:
         shown = "\n".join(self.first)
         found = f"{self.path}: {self.count} of {rows} rows {'is' if self.count == 1 else 'are'} malformed"
         if self.count > MOST_MALFORMED * rows:
-            raise UserError(
-                f"{found}, more than {MOST_MALFORMED:.0%}; mend or remove them, or check the columns. The first:\n"
-                + shown
+            most = f"{MOST_MALFORMED:.0%}"
+            raise refused(
+                self.path, f"{found}, more than {most}; mend or remove them, or check the columns. The first:\n{shown}"
             )
-        say(f"{found} and skipped, such as\n{shown}")
+        note(self.path, f"{found} and skipped, such as\n{shown}")
 
 
 class Table:
@@ -77,7 +94,7 @@ class Table:
       most_lines: where reading ends; 0 for the end of the file.
 
     Raises:
-      UserError: it cannot be read, or a CSV file's quotes do not match.
+      UserError: it cannot be read, a CSV file's quotes do not match, or JSONL is one JSON array.
     """
 
     def __init__(self, path: str, kind: str, has_header: bool, most_lines: int = 0):
@@ -92,7 +109,21 @@ class Table:
         self.rows = rows
         self.total = len(rows) + self.malformed.count  # rows, malformed ones too
 
+    def check(self) -> None:
+        """Notes what was skipped.
+
+        Raises:
+          UserError: it was too much, or there are no rows.
+        """
+        self.malformed.check(self.total)
+        if not self.total:
+            below = " below the header" if self.header is not None else ""
+            raise refused(self.path, f"{self.path} holds no rows{below}; expected one for each example")
+
     def _jsonl_rows(self, path: str, text: str, most_lines: int) -> Iterator[Row]:
+        if text.lstrip().startswith("[") and _is_array(text):
+            raise UserError(f"{path} is a JSON array; expected JSONL: an object a line, without brackets and commas "
+                            "around")  # fmt: skip
         for number, line in enumerate(_lines(text, most_lines)):
             try:
                 fields = parse_json(line)
@@ -102,7 +133,7 @@ class Table:
             if isinstance(fields, dict):
                 yield Row(number, number + 1, fields)
             else:
-                self.malformed.add(number + 1, "not a JSON object", line)
+                self.malformed.add(number + 1, "a JSON value, but not an object", line)
 
     def has(self, column: str | int) -> bool:
         """Whether the file has a column: in its header, or else in its first row."""
@@ -130,6 +161,10 @@ class Table:
         elif self.header is None:
             raise UserError(f'{self.path} is read without a header: the column "{column}" must be a number from 0')
         elif column in self.header:
+            if self.header.count(column) > 1:
+                places = ", ".join(str(i) for i, name in enumerate(self.header) if name == column)
+                raise UserError(f'{self.path} has several columns "{column}" ({places}, counted from 0); rename one, '
+                                "or give the column's number")  # fmt: skip
             return self.header.index(column)
         else:
             names = self.header
@@ -169,12 +204,21 @@ def parse_json(line: str) -> Any:
     return value
 
 
+def _is_array(text: str) -> bool:
+    """Whether a text that begins with a bracket is one JSON array with objects in it."""
+    try:
+        return any(isinstance(value, dict) for value in json.loads(text))
+    except (ValueError, RecursionError):
+        return False
+
+
 def read_text(path: str) -> str:
-    """A file's text; bytes that are not UTF-8 are dropped, and their number is said.
+    """A file's text; bytes that are not UTF-8 are dropped, and their number is noted.
 
     Raises:
       UserError: it cannot be read.
     """
+    _notes[path] = []
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -182,7 +226,7 @@ def read_text(path: str) -> str:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     text = data.decode("utf-8", "ignore")
     if invalid := len(data) - len(text.encode("utf-8")):
-        say(f"{path}: {invalid} bytes are not UTF-8 and dropped; convert the file if this is not its encoding")
+        note(path, f"{path}: {invalid} bytes are not UTF-8 and dropped; convert the file if this is not its encoding")
     return text.removeprefix("\ufeff").replace("\r", "")
 
 
@@ -210,6 +254,19 @@ def _csv_rows(path: str, text: str, most_lines: int) -> Iterator[Row]:
             raise UserError(f"{path} is not valid CSV: the row that begins in line {line + 1}: {error}") from error
         yield Row(number, line + 1, fields)
         line, number = reader.line_num, number + 1
+
+
+def one_of_files(folder: str, split: str, names: Sequence[str]) -> str:
+    """The name of a split's file among those that it may have: the one that is there, else the first.
+
+    Raises:
+      UserError: several are there.
+    """
+    there = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    if len(there) > 1:
+        raise UserError(f'{folder} holds {" and ".join(there)}, and each could be the split {split}; name one in the '
+                        f'task\'s "{split}", or move the others away')  # fmt: skip
+    return (there or list(names))[0]
 
 
 def format_of(path: str) -> str | None:

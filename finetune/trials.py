@@ -1,9 +1,11 @@
 """The folder of a trial: what a run leaves in it, and whether another may go on from there. Needs no TensorFlow."""
 
+import copy
 import dataclasses
+import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,20 @@ class Trial:
         self.tasks = {task.name: task.described() for task in tasks}
         self.data = data
 
+    def another(self, number: int) -> "Trial":
+        """Another trial of the same command."""
+        other = copy.copy(self)
+        other.number, other.folder = number, self.config.trial_dir(number)
+        other.config = dataclasses.replace(self.config, seed=self.config.seed + number - self.number)
+        return other
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the trial in the folder was made with the same hparams and data."""
+        before, now = self._noted(HPARAMS), self.config.in_force()
+        names = (*SHAPE, *DATA_ORDER, *TRAINING)
+        return all(before.get(name) == now[name] for name in names) and self._noted(TASKS, "data")["data"] == self.data
+
     def path(self, name: str) -> str:
         """A file of the trial's folder."""
         return os.path.join(self.folder, name)
@@ -86,7 +102,7 @@ class Trial:
         record = self._noted(TRIAL, "trial", "seed", "results")
         if not _is_nested(record["results"], 3):
             raise UserError(f"the note {self.path(TRIAL)} is damaged: its results are no numbers; {_ANEW}")
-        return record
+        return {**record, "results": _replaced(record["results"], lambda value: value is None, math.nan)}
 
     def _noted(self, name: str, *keys: str) -> dict[str, Any]:
         """What an earlier run noted in the folder: an object that has these keys."""
@@ -141,9 +157,9 @@ class Trial:
                 f" pass the same ones, {_ANEW}"
             )
         if data or any(name in DATA_ORDER for name in changed):
-            say(f"note: the order of the data differs from here on, changed: {told or 'the training examples'}")
-        elif changed:
-            say(f"note: changed since the trial began: {told}")
+            say("note: the order of the data differs from here on")
+        if changed or data:
+            say(f"note: changed since trial {self.number} began: {told or 'the training examples'}")
 
     def _check_debug(self) -> None:
         if os.path.isdir(self.folder) and not os.path.exists(self.path(DEBUG_MARKER)):
@@ -172,7 +188,7 @@ class Trial:
         """Writes the record of a trial that has come to its end."""
         record = {"trial": self.number, "seed": self.config.seed, "steps": steps, "train_seconds": round(seconds, 1)}
         with writing(f"in the folder {self.folder}"):
-            write_json(self.path(TRIAL), {**record, "results": results})
+            write_json(self.path(TRIAL), {**record, "results": _replaced(results, _is_nan, None)})
 
     def empty(self) -> None:
         """Removes what a trial writes into its folder, and nothing else; the user asked for it."""
@@ -190,6 +206,12 @@ class Trial:
             if name == "checkpoint" or name.startswith(PREFIX + "-"):
                 os.remove(self.path(name))
         shutil.rmtree(self.path(BEST), ignore_errors=True)
+
+
+def seed_of(checkpoint: str) -> int | None:
+    """The seed that a fine-tuned checkpoint was trained with, where the files beside it tell."""
+    path = os.path.join(os.path.dirname(checkpoint), HPARAMS)
+    return read_object(path).get("seed") if os.path.exists(path) else None
 
 
 # ---- results --------------------------------------------------------------------------------------------------------
@@ -225,8 +247,21 @@ def summary(all_results: Sequence[Scores]) -> dict[str, dict[str, dict[str, dict
 def _is_nested(value: Any, depth: int) -> bool:
     """Whether a value is numbers in dicts, so many one within the other."""
     if depth == 0:
-        return isinstance(value, (int, float))
+        return isinstance(value, (int, float, type(None)))
     return isinstance(value, dict) and all(_is_nested(inner, depth - 1) for inner in value.values())
+
+
+def _replaced(value: Any, is_old: Callable[[Any], bool], new: float | None) -> Any:
+    """Dicts and lists with another value in the place of some: NaN, which JSON does not have, is null there."""
+    if isinstance(value, dict):
+        return {name: _replaced(inner, is_old, new) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, is_old, new) for inner in value]
+    return new if is_old(value) else value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _statistics(values: Sequence[float]) -> dict[str, float]:
@@ -239,8 +274,8 @@ def write_results(path: str, records: Sequence[dict[str, Any]]) -> None:
     lines = [line for record in records for line in results_lines(record["results"])]
     with writing(f"the results {path}"):
         write_text(path, "".join(line + "\n" for line in lines))
-        all_results = [record["results"] for record in records]
-        write_json(os.path.splitext(path)[0] + ".json", {"trials": list(records), "summary": summary(all_results)})
+        everything = {"trials": list(records), "summary": summary([record["results"] for record in records])}
+        write_json(os.path.splitext(path)[0] + ".json", _replaced(everything, _is_nan, None))
 
 
 def report(config: FinetuningConfig, records: list[dict]) -> None:

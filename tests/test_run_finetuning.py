@@ -196,6 +196,61 @@ def test_the_best_weights_are_kept_and_training_ends_early(data):
     assert wrong.returncode == 2 and 'keep_best "bleu"' in wrong.stderr
 
 
+def test_fewer_trials_lose_no_results(data):
+    succeeded(finetune_here(data, "fewer", {"task_names": ["rte"], "num_trials": 2}))
+    before = results(data, "fewer", "rte")
+    output = succeeded(finetune_here(data, "fewer", {"task_names": ["rte"], "num_trials": 1}))
+    assert "nothing to do" in output and results(data, "fewer", "rte") == before
+    changed = {"task_names": ["rte"], "num_trials": 1, "learning_rate": 1e-2, "overwrite": True}
+    succeeded(finetune_here(data, "fewer", changed))
+    assert [trial["trial"] for trial in results(data, "fewer", "rte")["trials"]] == [1]
+
+
+def test_results_are_strict_json(data):
+    """A correlation of one example is no number: null, and said."""
+    folder = data / "finetuning_data" / "one"
+    folder.mkdir()
+    (folder / "train.tsv").write_text("text\tscore\n" + "".join(f"a {w}\t{i}\n" for i, w in enumerate("bcdef")))
+    (folder / "dev.tsv").write_text("text\tscore\na b\t3\n")
+    task = {"name": "one", "kind": "regression", "text_a": "text", "label": "score", "range": [0, 5]}
+    hparams = {"task_names": ["one"], "custom_tasks": [task]}
+    output = succeeded(finetune_here(data, "strict", hparams))
+    assert "has no pearson" in output or "has no spearman" in output
+    for path in (data / "models" / "strict").rglob("*.json*"):
+        for text in path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
+            json.loads(text, parse_constant=lambda name: pytest.fail(name))  # noqa: B023
+    assert "nothing to do" in succeeded(finetune_here(data, "strict", hparams))
+
+
+def test_a_finetuned_model_is_exported_and_predicts_where_nothing_was_pretrained(data):
+    """Without keep_best, from random weights; its sizes are those of the trial's folder."""
+    succeeded(finetune_here(data, "exported", {"task_names": ["rte"]}))
+    folder = data / "models" / "exported" / "finetuning_models" / "rte_model_1"
+    target = data / "hf"
+    run = training_runs.run_script(
+        "convert_checkpoint.py", "--from", str(folder), "--to", str(target), "--format", "huggingface"
+    )
+    assert run.returncode == 0 and (target / "model.safetensors").exists(), run.stderr
+    command = ["run_finetuning.py", "--data-dir", str(data), "--model-name", "exported", "--hparams"]
+    command.append('{"task_names": ["rte"], "do_train": false, "max_seq_length": 32, "do_predict": true}')
+    run = training_runs.run_script(*command)
+    assert run.returncode == 0, run.stderr
+    assert "seed 42" in run.stdout
+
+
+def test_an_unfinished_trial_is_said_to_be_so(data):
+    command = finetuning_command(data, "unfinished", {"task_names": ["rte"], "num_train_epochs": 400})
+    process = subprocess.Popen([sys.executable, *command], cwd=training_runs.ROOT, stdout=subprocess.PIPE, text=True)
+    assert any(line.startswith("first step") for line in process.stdout)
+    during = finetune_here(data, "unfinished", {"task_names": ["rte"], "do_train": False})
+    assert during.returncode == 2  # in use, or nothing saved yet
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 0
+    output = succeeded(finetune_here(data, "unfinished", {"task_names": ["rte"], "do_train": False}))
+    assert "trial 1 is not finished" in output
+
+
 def test_a_trial_that_learns_nothing_is_flagged(data):
     output = succeeded(finetune_here(data, "nothing", {"task_names": ["rte"], "learning_rate": 0}))
     assert "warning: trial 1 failed to train" in output
@@ -205,7 +260,8 @@ def test_two_devices_predict_the_same(data):
     """The same weights on one device and on two logical ones: every prediction, and the training itself."""
     hparams = {"task_names": ["squad", "chunk"], "num_train_epochs": 1, "eval_batch_size": 6}
     paths = {}
-    for name, more in (("one", {}), ("two", {"logical_cpus": 2}), ("pieces", {"gradient_accumulation_steps": 4})):
+    both = {"logical_cpus": 2, "gradient_accumulation_steps": 2}
+    for name, more in (("one", {}), ("two", {"logical_cpus": 2}), ("pieces", both)):
         succeeded(finetune(data, name, hparams, more))
         paths[name] = data / "models" / name / "results"
     for name in ("two", "pieces"):

@@ -216,8 +216,8 @@ class TrainStep:
 
 def _split(batch: tf.Tensor, pieces: int) -> tf.Tensor:
     """[B, ...] to [pieces, B / pieces, ...]; axes but the first may be of unknown size."""
-    rows = batch.shape[0] // pieces
-    split = tf.reshape(batch, tf.concat([[pieces, rows], tf.shape(batch)[1:]], 0))
+    rows = None if batch.shape[0] is None else batch.shape[0] // pieces
+    split = tf.reshape(batch, tf.concat([[pieces, tf.shape(batch)[0] // pieces], tf.shape(batch)[1:]], 0))
     return tf.ensure_shape(split, [pieces, rows, *batch.shape[1:]])
 
 

@@ -126,9 +126,7 @@ class TextTask(Task):
                 examples.append(self._example(table, row, places, first))
             except tables.MalformedRow as error:
                 table.malformed.add(row.line, str(error), row.fields)
-        table.malformed.check(table.total)
-        if not examples:
-            raise UserError(f"{path} holds no examples; expected a row for each{_after_header(columns.header)}")
+        table.check()
         return examples
 
     def _example(self, table: tables.Table, row: tables.Row, places: Columns, first: int) -> Example:
@@ -140,7 +138,7 @@ class TextTask(Task):
             try:
                 label = self.parse_label(written)
             except ValueError as error:
-                raise UserError(f"{table.path}, line {row.line}: the label {written!r} {error}") from None
+                raise tables.refused(table.path, wrong_label(table, row, written, error)) from None
         ident = str(row.number) if places.ident is None else table.text(row, places.ident)
         return Example(first + row.number, text_a, text_b, label, ident)
 
@@ -203,7 +201,9 @@ class ClassificationTask(TextTask):
 
     @property
     def metric(self) -> Metric:
-        return Metric(self.metrics[0], chance={"mcc": 0.0, "accuracy": self._majority}.get(self.metrics[0]))
+        majority = self._majority
+        chance = {"mcc": None if majority is None else 0.0, "accuracy": majority}
+        return Metric(self.metrics[0], chance=chance.get(self.metrics[0]))
 
     @property
     def metric_names(self) -> Sequence[str]:
@@ -211,11 +211,15 @@ class ClassificationTask(TextTask):
 
     @cached_property
     def _majority(self) -> float | None:
-        """The accuracy of always giving the most frequent class of the split that runs are judged on."""
+        """The accuracy of always giving the most frequent class of the split that runs are judged on.
+
+        None where that split is not read, or has one class alone: nobody is better than that.
+        """
         if not self.config.evaluates or not self.evaluation_splits or self.multi_label:
             return None
         counts = self.label_counts(self.examples(self.evaluation_splits[0]))
-        return 100.0 * max(counts.values()) / sum(counts.values())
+        share = max(counts.values()) / sum(counts.values())
+        return 100.0 * share if share < 1 else None
 
     @property
     def feature_specs(self) -> list[FeatureSpec]:
@@ -224,7 +228,7 @@ class ClassificationTask(TextTask):
 
     def parse_label(self, value: Any) -> str | tuple[str, ...]:
         if not self.multi_label:
-            label = as_text(value)
+            label = as_label(value)
             if label not in self._ids:
                 raise ValueError(f"is none of the task's; expected one of: {', '.join(self.labels)}")
             return label
@@ -293,7 +297,7 @@ class RegressionTask(TextTask):
     def parse_label(self, value: Any) -> float:
         expected = f"expected a number from {self.lowest:g} to {self.highest:g}"
         try:
-            score = float(value)
+            score = float("" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
             raise ValueError(f"is not a number; {expected}") from None
         if math.isnan(score) or not self.lowest <= score <= self.highest:
@@ -343,28 +347,38 @@ def expected_file(folder: str, name: str, names: Iterable[str]) -> str:
 
 
 def split_labels(value: Any, separator: str) -> list[str]:
-    """The labels of an example that may have several: a list, or a text with a separator.
+    """The labels of an example that may have several, none twice: a list, or a text with a separator.
 
     Raises:
       ValueError: it is neither.
     """
     if isinstance(value, list):
-        return [as_text(item) for item in value]
-    return [label for label in (part.strip() for part in as_text(value).split(separator)) if label]
+        return list(dict.fromkeys(map(as_label, value)))
+    parts = [part.strip() for part in (value if isinstance(value, str) else as_label(value)).split(separator)]
+    return list(dict.fromkeys(part for part in parts if part))
 
 
-def as_text(value: Any) -> str:
-    """A label of a table as text; JSON's numbers and truth values as they are written there.
+def as_label(value: Any) -> str:
+    """A label of a table as text, without white space around it; JSON's 1 and 1.0 are both "1", its true is "true".
 
     Raises:
-      ValueError: it is neither.
+      ValueError: it is empty or something else.
     """
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (str, int, float)):
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; give every example a label, or leave the row out")
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, (int, float)) and math.isfinite(value):
         return str(value)
-    raise ValueError("is not a text")
+    if isinstance(value, list):
+        raise ValueError('is a list; an example has several labels where "multi_label" is true')
+    raise ValueError("is neither a text nor a number nor true or false")
 
 
-def _after_header(header: bool) -> str:
-    return " below the header" if header else ""
+def wrong_label(table: tables.Table, row: tables.Row, label: Any, why: ValueError) -> str:
+    """What is said of a label that cannot be used."""
+    return f"{table.path}, line {row.line}: the label {label!r} {why}"

@@ -11,6 +11,7 @@ from finetune.qa.examples import QAExample
 from finetune.qa.qa_scorer import QAScorer, answers_by_id
 from finetune.qa.reading import DEBUG_LINES, QuestionReader
 from finetune.qa.windows import Featurizer, WindowSettings
+from finetune.tables import one_of_files
 from finetune.task import Metric, Outputs, Task
 from model.tokenization import FullTokenizer
 from util.errors import UserError
@@ -59,11 +60,16 @@ class QATask(Task):
 
     @property
     def chance(self) -> float | None:
-        """F1 of random spans, or of no answer at all where that may be right; None before the dev split was read."""
+        """F1 of random spans, or of no answer at all where that may be right.
+
+        None before the dev split was read, and where none of its questions has an answer.
+        """
         if not self.unanswerable:
             return RANDOM_SPANS_F1
         dev = self._examples.get("dev")
-        return 100.0 * sum(not example.golds for example in dev) / len(dev) if dev else None
+        if not dev or not any(example.golds for example in dev):
+            return None
+        return 100.0 * sum(not example.golds for example in dev) / len(dev)
 
     @property
     def feature_specs(self) -> list[FeatureSpec]:
@@ -238,6 +244,7 @@ class CustomQA(QATask):
             path = description.get(split)
             if path is not None and not (isinstance(path, str) and path.endswith((".json", ".jsonl"))):
                 raise UserError(f'custom task {name}: "{split}" must be a .json or .jsonl file, got {path!r}')
+            self.path(split)  # one file of several that could be it is an error
 
     @property
     def metric(self) -> Metric:
@@ -245,12 +252,15 @@ class CustomQA(QATask):
         return super().metric._replace(name=self.first_metric)
 
     def path(self, split: str) -> str:
-        """The described file, or the one in the task's folder that is called like the split."""
+        """The described file, or the one in the task's folder that is called like the split.
+
+        Raises:
+          UserError: there are two that are called so.
+        """
         folder = self.config.raw_data_dir(self.name)
         if self.description.get(split):
             return os.path.join(folder, self.description[split])
-        paths = [os.path.join(folder, split + ending) for ending in (".json", ".jsonl")]
-        return next((path for path in paths if os.path.isfile(path)), paths[0])
+        return os.path.join(folder, one_of_files(folder, split, [split + ending for ending in (".json", ".jsonl")]))
 
     @property
     def most_paragraphs(self) -> int:

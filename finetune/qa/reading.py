@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from finetune.qa.examples import Answer, AnswerNotFound, Paragraph, QAExample, locate
-from finetune.tables import MOST_MALFORMED, SHOWN, read_text
+from finetune.tables import MOST_MALFORMED, SHOWN, note, read_text, refused
 from util.errors import UserError
-from util.log import say
 
 DEBUG_LINES = 11  # of JSONL, its header among them, in debug runs; of JSON, paragraphs
 _SURROGATES = re.compile("[\ud800-\udfff]")  # lone ones can be written in JSON, but not in UTF-8
@@ -66,7 +65,7 @@ class QuestionReader:
         self.places: dict[str, Place] = {}  # of the questions' ids
 
     def examples(self) -> list[QAExample]:
-        """All questions in order; what was skipped is counted and said.
+        """All questions in order; what was skipped is counted and noted.
 
         Raises:
           UserError: the file cannot be read, is not of its format, holds no question, is malformed in more than one
@@ -202,7 +201,7 @@ class QuestionReader:
         return _Labels(first, golds if told_all or is_impossible and told else None, is_impossible)
 
     # -----------------------------------------------------------------------------------------------------------------
-    # What is said
+    # What is noted
 
     def _report(self, found: int) -> None:
         for skipped, total, what in (
@@ -210,24 +209,33 @@ class QuestionReader:
             (self.bad_questions, self.questions, "questions"),
         ):
             if skipped.count > MOST_MALFORMED * total:
-                raise UserError(
+                raise refused(
+                    self.path,
                     f"{self.path}: {skipped.count} of {total} {what} are malformed, more than {MOST_MALFORMED:.0%}; "
-                    f"mend or remove them. The first:\n{skipped.shown()}"
+                    f"mend or remove them. The first:\n{skipped.shown()}",
                 )
             if skipped.count:
-                say(f"{self.path}: {skipped.count} of {total} {what} are malformed and skipped:\n{skipped.shown()}")
+                self._note(f"{skipped.count} of {total} {what} are malformed and skipped:\n{skipped.shown()}")
+        misplaced = f"the answers to {self.not_found.count} of {self.questions} questions are not where they should be"
+        if not found and self.not_found.count:
+            raise refused(
+                self.path,
+                f"{self.path}: {misplaced} in the text, and no other question can be used; mend the answers' texts or "
+                f"places (characters from the beginning of the context, from 0). The first:\n{self.not_found.shown()}",
+            )
         if self.not_found.count:
-            say(
-                f"{self.path}: the answers to {self.not_found.count} of {self.questions} questions are not in the text "
-                f"where they should be; these are not trained on, such as\n{self.not_found.shown()}"
-            )
+            self._note(f"{misplaced} in the text; these are not trained on, such as\n{self.not_found.shown()}")
         if self.repeated.count:
-            say(f"{self.path}: {self.repeated.count} ids of questions are there twice:\n{self.repeated.shown()}")
+            self._note(f"{self.repeated.count} ids of questions are there twice:\n{self.repeated.shown()}")
         if not found:
-            raise UserError(
+            raise refused(
+                self.path,
                 f"{self.path}: not one question was found in {self.paragraphs} paragraphs that can be used; "
-                + ("expected lines of MRQA's JSONL" if self.is_mrqa else "expected SQuAD's JSON")
+                + ("expected lines of MRQA's JSONL" if self.is_mrqa else "expected SQuAD's JSON"),
             )
+
+    def _note(self, message: str) -> None:
+        note(self.path, f"{self.path}: {message}")
 
 
 def _list(content: Any, name: str) -> list:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 SCHEMES = ("bio", "iob1", "bioes", "plain")  # plain: tags that are no spans
 Span = tuple[int, int, str]  # first word, last word, class
 
-_PREFIXES = {"bio": "BIES", "iob1": "BI", "bioes": "BIES"}
+_PREFIXES = {"bio": "BI", "iob1": "BI", "bioes": "BIES"}
 
 
 def is_tag(tag: str, scheme: str) -> bool:

@@ -68,7 +68,11 @@ class TaggingTask(Task):
 
     @property
     def metric(self) -> Metric:
-        return Metric("f1", chance=0.0) if "f1" in self.metrics else Metric(self.metrics[0])
+        if "f1" not in self.metrics:
+            return Metric(self.metrics[0])
+        dev = self._read.get("dev", ())
+        no_spans = self.scheme != "plain" and all(set(example.labels or "O") == {"O"} for example in dev)
+        return Metric("f1", chance=None if dev and no_spans else 0.0)
 
     @property
     def metric_names(self) -> Sequence[str]:
@@ -126,15 +130,19 @@ class TaggingTask(Task):
         tags = [token.columns[self.tag] for token in tokens]
         for token, tag in zip(tokens, tags):
             if not is_tag(tag, self.scheme):
-                raise UserError(f"{path}, line {token.line}: the tag {tag!r} {self._expected_tags()}")
+                raise UserError(f"{path}, line {token.line}: the tag {tag!r} {self._expected_tags(tag)}")
         if self.scheme != "plain":
             tags = tags_of(spans_of(tags, self.scheme), len(tags))
         return Sentence(eid, words, tags)
 
-    def _expected_tags(self) -> str:
+    def _expected_tags(self, tag: str) -> str:
         if self.scheme == "plain":
             return "holds white space; write it without"
-        return f"is none of {self.scheme.upper()}; expected O or, for a class X, B-X or I-X, without white space"
+        if self.scheme != "bioes" and is_tag(tag, "bioes"):
+            return f'is none of {self.scheme.upper()}; where E- ends spans and S- is one of a single word, give the ' \
+                   'custom task "scheme": "bioes"'  # fmt: skip
+        prefixes = "B-X, I-X, E-X or S-X" if self.scheme == "bioes" else "B-X or I-X"
+        return f"is none of {self.scheme.upper()}; expected O or, for a class X, {prefixes}, without white space"
 
     @cached_property
     def labels(self) -> list[str]:

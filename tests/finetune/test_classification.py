@@ -11,6 +11,7 @@ from sklearn import metrics
 from finetune.classification.classification_metrics import ClassificationScorer
 from finetune.classification.classification_tasks import cut_pair
 from finetune.classification.glue_tasks import GLUE_TASKS
+from finetune.tables import notes_on
 from tests.finetune.task_files import task_of, write
 from util.errors import UserError
 
@@ -46,11 +47,11 @@ def rte_rows(rows: int, bad: int) -> str:
     return "index\ta\tb\tlabel\n" + "".join(f"{i}\tshort\n" if i < bad else good.format(i) for i in range(rows))
 
 
-def test_a_few_malformed_rows_are_skipped_and_shown(tmp_path, capsys):
-    write(tmp_path, "rte/train.tsv", rte_rows(1000, 5))
+def test_a_few_malformed_rows_are_skipped_and_shown(tmp_path):
+    path = write(tmp_path, "rte/train.tsv", rte_rows(1000, 5))
     examples = task_of(tmp_path, "rte").examples("train")
     assert [example.eid for example in examples] == list(range(5, 1000))
-    said = capsys.readouterr().out
+    (said,) = notes_on(str(path))
     assert "5 of 1000 rows are malformed" in said and said.count("  line ") == 3 and "line 2: 2 columns" in said
 
 
@@ -63,7 +64,7 @@ def test_many_malformed_rows_are_refused(tmp_path):
 @pytest.mark.parametrize("content", ["", "index\ta\tb\tlabel\n", "\n\n"])
 def test_no_examples(tmp_path, content):
     write(tmp_path, "rte/dev.tsv", content)
-    with pytest.raises(UserError, match=r"dev\.tsv holds no examples"):
+    with pytest.raises(UserError, match=r"dev\.tsv holds no rows"):
         task_of(tmp_path, "rte").examples("dev")
 
 
@@ -199,8 +200,72 @@ def test_metrics_of_several_labels():
 
 
 def test_json_labels_of_several_types(tmp_path):
-    rows = [{"text": "a", "topic": 1}, {"text": "b", "topic": True}, {"text": "c", "topic": "1"}]
-    write(tmp_path, "own/train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    topics(tmp_path, 1, 1.0, "1", " 1 ", 2.5)
     task = task_of(tmp_path, "own", TOPIC)
-    assert task.labels == ["1", "true"]
-    assert [example.label for example in task.examples("train")] == ["1", "true", "1"]
+    assert task.labels == ["1", "2.5"]
+    assert [example.label for example in task.examples("train")] == ["1", "1", "1", "1", "2.5"]
+    topics(tmp_path, True, False)
+    assert task_of(tmp_path, "own", TOPIC).labels == ["false", "true"]
+
+
+def topics(tmp_path, *labels) -> None:
+    rows = [json.dumps({"text": "a", "topic": label}) + "\n" for label in labels]
+    write(tmp_path, "own/train.jsonl", "".join(rows))
+
+
+@pytest.mark.parametrize("labels, why", [
+    (("x", ""), r"line 2: the label '' is empty"),
+    (("x", "y", " \t"), r"line 3: the label ' \\t' is empty"),
+    (("x", ["y"]), r"line 2: the label \['y'\] is a list; .* where \"multi_label\" is true"),
+    (("x", {"y": 1}), r"line 2: the label {'y': 1} is neither a text nor a number"),
+    (("x", float("nan")), r"line 2: the label nan is neither a text nor a number"),
+    ((1, 0, True), r"line 3: the label True is one of truth values among other labels"),
+    (("x", None), r"1 of 2 rows is malformed.*line 2: \"topic\" is missing"),
+])  # fmt: skip
+def test_labels_that_cannot_be_collected(tmp_path, labels, why):
+    topics(tmp_path, *labels)
+    with pytest.raises(UserError, match=f"(?s)own/train.jsonl.*{why}"):
+        task_of(tmp_path, "own", TOPIC)
+
+
+@pytest.mark.parametrize("name, content, why", [
+    ("train.tsv", "text\ttopic\na\tx\nb\t\n", r"train.tsv, line 3: the label '' is empty"),
+    ("train.tsv", "text\ttopic\n", r"train.tsv holds no rows below the header"),
+    ("train.jsonl", "", r"train.jsonl holds no rows; expected one for each example"),
+    ("train.jsonl", '["a", "x"]\n["b", "y"]\n', r"(?s)2 of 2 rows are malformed.*line 1: a JSON value, but not an obj"),
+    ("train.jsonl", '{"text": "a"\n{"text": "b", "topic": "x"}\n', r"(?s)1 of 2 rows is malformed.*line 1: not JSON"),
+    ("train.jsonl", '[{"text": "a", "topic": "x"}]', r"train.jsonl is a JSON array"),
+])  # fmt: skip
+def test_files_whose_labels_cannot_be_collected(tmp_path, name, content, why):
+    write(tmp_path, f"own/{name}", content)
+    with pytest.raises(UserError, match=why):
+        task_of(tmp_path, "own", TOPIC)
+
+
+def test_a_cause_that_was_noted_before_is_told(tmp_path):
+    write(tmp_path, "rte/train.tsv", rte_rows(2, 0).encode() + b"2\ta\tb\tentailm\xe9nt\n")
+    with pytest.raises(UserError, match=r"(?s)'entailmnt' is none of.*1 bytes are not UTF-8"):
+        task_of(tmp_path, "rte").examples("train")
+
+
+def test_a_label_there_twice_counts_once(tmp_path):
+    topics(tmp_path, "x, y,x", ["y", "y"])
+    task = task_of(tmp_path, "own", TOPIC | {"multi_label": True})
+    examples = task.examples("train")
+    assert [example.label for example in examples] == [("x", "y"), ("y",)]
+    assert task.label_counts(examples) == {"x": 1, "y": 2}
+
+
+def test_truth_values_are_no_numbers(tmp_path):
+    topics(tmp_path, 1, True)
+    with pytest.raises(UserError, match="line 2: the label True is not a number"):
+        task_of(tmp_path, "own", TOPIC | {"kind": "regression", "range": [0, 1]}).examples("train")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mcc"])
+def test_there_is_no_chance_with_one_class(tmp_path, metric):
+    for first, known in (("not_entailment", True), ("entailment", False)):
+        write(tmp_path, "rte/dev.tsv", f"index\ta\tb\tlabel\n0\ta\tb\t{first}\n" + "1\ta\tb\tentailment\n")
+        task = task_of(tmp_path, "rte")
+        task.metrics = (metric,)
+        assert (task.metric.chance is not None) == known

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.tables import Table, read_conll
+from finetune.tables import Table, notes_on, read_conll
 from util.errors import UserError
 
 
@@ -27,10 +27,11 @@ def test_bom_crlf_and_blank_lines_at_the_end(tmp_path):
     assert [row.fields for row in found.rows] == [["x", "y"]]
 
 
-def test_invalid_bytes_are_dropped_and_counted(tmp_path, capsys):
+def test_invalid_bytes_are_dropped_and_counted(tmp_path):
     found = table(tmp_path, "tsv", "a\tb\ncaf\xe9 \xfc\ty\n".encode("latin-1"))
     assert found.rows[0].fields == ["caf ", "y"]
-    assert "2 bytes are not UTF-8" in capsys.readouterr().out
+    (note,) = notes_on(found.path)
+    assert "2 bytes are not UTF-8" in note
 
 
 def test_csv_has_quotes_and_line_numbers(tmp_path):
@@ -95,7 +96,7 @@ def test_conll_splits_at_tabs_where_there_are_some(tmp_path):
 
 
 @pytest.mark.parametrize("bad, rows, refused", [(5, 1000, False), (50, 1000, True)])
-def test_malformed_lines_of_columns(tmp_path, capsys, bad, rows, refused):
+def test_malformed_lines_of_columns(tmp_path, bad, rows, refused):
     path = tmp_path / "t.txt"
     path.write_text("".join("w O extra\n" if 0 < i <= bad else "w O\n" for i in range(rows)))
     if refused:
@@ -103,5 +104,27 @@ def test_malformed_lines_of_columns(tmp_path, capsys, bad, rows, refused):
             read_conll(str(path))
     else:
         assert len(read_conll(str(path))[0]) == 995
-        said = capsys.readouterr().out
+        (said,) = notes_on(str(path))
         assert "5 of 1000 rows" in said and said.count("  line ") == 3 and "  line 2: 3 columns" in said
+
+
+def test_what_is_told_is_that_of_the_last_reading(tmp_path):
+    found = table(tmp_path, "tsv", b"a\n\xff\n")
+    assert len(notes_on(found.path)) == 1
+    table(tmp_path, "tsv", b"a\n\xff\n")
+    assert len(notes_on(found.path)) == 1
+    table(tmp_path, "tsv", b"a\nb\n")
+    assert notes_on(found.path) == []
+
+
+@pytest.mark.parametrize("content", ['[{"a": 1}, {"a": 2}]', '\n[\n  {"a": 1},\n  {"a": 2}\n]\n'])
+def test_a_json_array_is_no_jsonl(tmp_path, content):
+    with pytest.raises(UserError, match=r"t.jsonl is a JSON array; expected JSONL: an object a line"):
+        table(tmp_path, "jsonl", content)
+
+
+def test_columns_with_the_same_name(tmp_path):
+    found = table(tmp_path, "csv", "a,b,a\n1,2,3\n")
+    assert found.resolve("b") == 1 and found.resolve(2) == 2
+    with pytest.raises(UserError, match=r'several columns "a" \(0, 2, counted from 0\); rename one, or give'):
+        found.resolve("a")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from finetune.tables import notes_on
 from finetune.tagging.spans import SCHEMES, spans_of, tags_of
 from finetune.tagging.tagging_metrics import TaggingScorer
 from finetune.tagging.tagging_tasks import Sentence
@@ -176,16 +177,33 @@ def test_tags_with_spaces_are_refused_in_jsonl_too(tmp_path):
         task_of(tmp_path, "own", NER | {"scheme": "plain"}).examples("train")
 
 
-def test_jsonl_sentences(tmp_path, capsys):
+def test_jsonl_sentences(tmp_path):
     rows = [{"w": ["a", "b"], "t": ["O", "B-X"]}] * 200 + [{"w": ["a"], "t": ["O", "O"]}]
-    write(tmp_path, "own/train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    path = write(tmp_path, "own/train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write(tmp_path, "own/test.jsonl", json.dumps({"w": ["a", "b"]}) + "\n")
     task = task_of(tmp_path, "own", NER | {"word": "w", "tag": "t"})
     assert len(task.examples("train")) == 200 and task.examples("train")[0] == (0, ["a", "b"], ["O", "S-X"])
     assert task.examples("test") == [(0, ["a", "b"], None)]
-    assert 'line 201: 1 in "w", 2 in "t"' in capsys.readouterr().out
+    assert 'line 201: 1 in "w", 2 in "t"' in notes_on(str(path))[0]
 
 
 def test_missing_file_lists_the_expected_names(tmp_path):
     with pytest.raises(UserError, match=r"chunk is missing; expected there: train.txt, dev.txt, test.txt"):
         task_of(tmp_path, "chunk").files("train")
+
+
+@pytest.mark.parametrize("scheme", ["bio", "iob1"])
+@pytest.mark.parametrize("tag", ["S-X", "E-X"])
+def test_tags_of_bioes_under_another_scheme(tmp_path, scheme, tag):
+    path = write(tmp_path, "own/train.txt", f"a B-X\nb {tag}\n")
+    with pytest.raises(UserError, match=f"{path}, line 2: the tag '{tag}' is none of .* \"scheme\": \"bioes\""):
+        task_of(tmp_path, "own", NER | {"scheme": scheme}).examples("train")
+    assert task_of(tmp_path, "own", NER | {"scheme": "bioes"}).examples("train")
+
+
+def test_there_is_no_chance_without_spans(tmp_path):
+    write(tmp_path, "own/train.txt", "a B-X\n")
+    for tag, chance in (("O", None), ("B-X", 0.0)):
+        write(tmp_path, "own/dev.txt", f"a {tag}\n")
+        task = task_of(tmp_path, "own", NER)
+        assert task.examples("dev") and task.metric.chance == chance
