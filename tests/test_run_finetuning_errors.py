@@ -199,8 +199,8 @@ FILE_FAULTS = {
     "no file": ("rte", {"dev.tsv": None}, "rte/dev.tsv is missing; expected there: train.tsv, dev.tsv, test.tsv"),
     "no file of questions": ("squad", {"train.json": questions("the law")}, "squad/dev.json", "in", "train.json"),
     "no sentences' file": ("chunk", {}, "finetuning_data/chunk is missing; expected there: train.txt, dev.txt"),
-    "an empty file": ("rte", {"train.tsv": ""}, "rte/train.tsv holds no examples; expected a row for each"),
-    "a header alone": ("rte", {"dev.tsv": PAIRS}, "rte/dev.tsv holds no examples", "below the header"),
+    "an empty file": ("rte", {"train.tsv": ""}, "rte/train.tsv holds no rows; expected one for each example"),
+    "a header alone": ("rte", {"dev.tsv": PAIRS}, "rte/dev.tsv holds no rows below the header"),
     "no question": ("squad", {"train.json": questions()}, "not one question was found in 0 paragraphs"),
     "no sentence": ("chunk", {"train.txt": "\n\n"}, "chunk/train.txt holds no sentences; expected a word and its tag"),
     "5% malformed": (
@@ -234,7 +234,19 @@ FILE_FAULTS = {
         "predictions are keyed by it",
     ),
     "not one answer is there": (
-        "squad", {"train.json": questions("a", "b")}, "not one question was found in 2 paragraphs that can be used",
+        "squad", {"train.json": questions("a", "b")},
+        "squad/train.json: the answers to 2 of 2 questions are not in the text where they should be",
+        "mend the answers' texts or places", "article 1, paragraph 1, question 1: 'law'",
+    ),
+    "a label that is empty": (
+        "own", {"train.tsv": "text\ttopic\na\tx\nb\t\n"}, "own/train.tsv, line 3: the label '' is empty",
+    ),
+    "two files for a split": (
+        "own", {"train.tsv": "", "train.csv": ""}, "own holds train.tsv and train.csv", 'the task\'s "train"',
+    ),
+    "a JSON array": ("own", {"train.jsonl": '[{"text": "a"}]'}, "own/train.jsonl is a JSON array; expected JSONL"),
+    "tags of BIOES": (
+        "chunk", {"train.txt": "law\tS-NP\n"}, "chunk/train.txt, line 1: the tag 'S-NP' is none of BIO", "bioes",
     ),
     "tags with spaces": (
         "chunk", {"train.txt": "law\tB-NP\nwork\tB-NP x\n"},
@@ -260,7 +272,7 @@ def write_task(data: Path, task: str, contents: dict) -> None:
 def test_files(data, refused, fault):
     task, contents, *parts = FILE_FAULTS[fault]
     write_task(data, task, contents)
-    message = refused({"task_names": [task], "custom_tasks": [SIMILAR]})
+    message = refused({"task_names": [task], "custom_tasks": [SIMILAR, OWN]})
     assert all(part in message for part in parts), message
 
 
@@ -296,6 +308,24 @@ def test_what_is_counted_and_goes_on(data, begins):
     assert "  article 1, paragraph 200, question 1: 'law' is looked for in" in output
     assert "1 ids of questions are there twice:\n  article 1, paragraph 2, question 1: 'q0'" in output
     assert "squad train: 199 examples" in output
+
+
+def test_what_is_told_once(data, begins):
+    """With features that are made and with those of the cache, where labels are collected, words read before."""
+    write(data, "own/train.tsv", b"text\ttopic\na\tx\n\xffb\ty\n")
+    write(data, "own/dev.tsv", b"text\ttopic\na\tx\n\xffb\ty\n")
+    write(data, "words/train.txt", b"law\tB-X\nw\xffork\tO\n")
+    write(data, "words/dev.txt", b"law\tB-X\n")
+    names = ["own", "words"]
+    for _ in range(2):
+        output = begins({"task_names": names, "custom_tasks": [OWN, {"name": "words", "kind": "tagging"}]})
+        for name in ("own/train.tsv", "own/dev.tsv", "words/train.txt"):
+            assert output.count(f"{name}: 1 bytes are not UTF-8") == 1, output
+
+
+def test_braces_in_paths(data, begins):
+    """Names of folders, not places for the task's name."""
+    assert "braces {x} {}" in begins({"task_names": ["rte"]}, model="braces {x} {}")
 
 
 def test_test_outputs_without_a_file_are_said(begins):

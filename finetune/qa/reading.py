@@ -216,15 +216,16 @@ class QuestionReader:
                 )
             if skipped.count:
                 self._note(f"{skipped.count} of {total} {what} are malformed and skipped:\n{skipped.shown()}")
-        misplaced = f"the answers to {self.not_found.count} of {self.questions} questions are not where they should be"
+        number = f"{self.not_found.count} of {self.questions}"
+        lost = f"the answers to {number} questions are not in the text where they should be"
         if not found and self.not_found.count:
             raise refused(
                 self.path,
-                f"{self.path}: {misplaced} in the text, and no other question can be used; mend the answers' texts or "
+                f"{self.path}: {lost}, and no other question can be used; mend the answers' texts or "
                 f"places (characters from the beginning of the context, from 0). The first:\n{self.not_found.shown()}",
             )
         if self.not_found.count:
-            self._note(f"{misplaced} in the text; these are not trained on, such as\n{self.not_found.shown()}")
+            self._note(f"{lost}; these are not trained on, such as\n{self.not_found.shown()}")
         if self.repeated.count:
             self._note(f"{self.repeated.count} ids of questions are there twice:\n{self.repeated.shown()}")
         if not found:

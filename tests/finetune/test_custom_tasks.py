@@ -26,6 +26,8 @@ SCORES = {"kind": "regression", "text_a": 0, "label": 1, "range": [1, 3]}
     ({"header": "yes"}, '"header" must be true or false'),
     ({"text_a": True}, '"text_a" must be a text or a whole number'),
     ({"labels": ["a", "a"]}, "list of different texts"),
+    ({"labels": ["a", ""]}, "none of them empty or with white space around it"),
+    ({"labels": ["a", "b "]}, "none of them empty or with white space around it"),
     ({"format": "xml"}, "unknown format 'xml'"),
     ({"label_separator": ""}, '"label_separator" is empty'),
     ({"name": "a/b"}, "letters, digits"),
@@ -146,3 +148,22 @@ def test_questions(tmp_path):
 def test_nothing_imports_tensorflow():
     code = "import sys, finetune.task_builder, finetune.preprocessing; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+
+
+@pytest.mark.parametrize("description, names", [
+    (CLASSES, ("train.tsv", "train.csv")), (SCORES, ("dev.csv", "dev.jsonl")),
+    ({"kind": "tagging"}, ("test.txt", "test.conll")),
+])  # fmt: skip
+def test_two_files_for_a_split(tmp_path, description, names):
+    write(tmp_path, "own/train.tsv" if description is SCORES else "own/train.txt", "1\t1\n")
+    for name in names:
+        write(tmp_path, f"own/{name}", "text,topic\n")
+    split = names[0].partition(".")[0]
+    with pytest.raises(UserError, match=f"own holds {names[0]} and {names[1]}, and each could be the split {split}"):
+        task_of(tmp_path, "own", description).shaped_by()
+
+
+def test_a_described_file_beside_another(tmp_path):
+    for name in ("train.tsv", "train.jsonl"):
+        write(tmp_path, f"own/{name}", '{"text": "a", "topic": "x"}\n{"text": "b", "topic": "y"}\n')
+    assert task_of(tmp_path, "own", CLASSES | {"train": "train.jsonl"}).labels == ["x", "y"]

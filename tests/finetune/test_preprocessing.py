@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -175,9 +176,41 @@ def test_killed_build_leaves_nothing_that_counts(tmp_path, processes):
     child.wait()
     left = list(folder.iterdir())
     assert left and all(".tmp-" in part.name for part in left)
-    os.utime(left[0], (0, 0))  # long ago
-    rows = built(tmp_path)
-    assert len(rows) == 40_000 and not left[0].exists()
+    rte(tmp_path, 10)  # features of another name
+    assert len(built(tmp_path)) == 10 and not list(folder.glob("*.tmp-*"))
+
+
+def test_parts_of_others_are_left_alone(tmp_path):
+    """Of a build that is running, or on another host; where nobody is left, they go."""
+    rte(tmp_path, 10)
+    folder = tmp_path / "models/m/finetuning_tfrecords/rte_tfrecords"
+    folder.mkdir(parents=True)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = f"x.tfrecord.tmp-{socket.gethostname()}"
+    names = {f"{here}-{child.pid}-0", f"x.tfrecord.tmp-elsewhere-{child.pid}-0", f"notes.tmp-{child.pid}"}
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    built(tmp_path)
+    assert names <= set(os.listdir(folder))
+    child.communicate()
+    built(tmp_path, max_seq_length=16)
+    assert names - set(os.listdir(folder)) == {f"{here}-{child.pid}-0"}
+
+
+def test_what_reading_told_is_said_with_the_cache_and_once(tmp_path, capsys):
+    rows = "".join(f"{i}\tx\ty\tentailment\n" for i in range(200))
+    content = f"index\ta\tb\tlabel\n{rows}201\n".encode() + b"202\t\xe9\ty\tentailment\n"
+    for split in ("train", "dev"):
+        write(tmp_path, f"rte/{split}.tsv", content)
+    for _ in range(2):
+        for split in ("train", "dev"):
+            built(tmp_path, split=split)
+            said = capsys.readouterr().out
+            assert said.count("1 of 202 rows is malformed and skipped, such as\n  line 202: 1 columns") == 1
+            assert said.count(f"{split}.tsv: 1 bytes are not UTF-8 and dropped") == 1
+    task = task_of(tmp_path, "rte")
+    task.examples("dev"), task.scorer("dev"), task.metric
+    assert capsys.readouterr().out == ""
 
 
 def test_no_leftovers_of_an_error(tmp_path):

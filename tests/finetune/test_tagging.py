@@ -196,7 +196,7 @@ def test_missing_file_lists_the_expected_names(tmp_path):
 @pytest.mark.parametrize("tag", ["S-X", "E-X"])
 def test_tags_of_bioes_under_another_scheme(tmp_path, scheme, tag):
     path = write(tmp_path, "own/train.txt", f"a B-X\nb {tag}\n")
-    with pytest.raises(UserError, match=f"{path}, line 2: the tag '{tag}' is none of .* \"scheme\": \"bioes\""):
+    with pytest.raises(UserError, match=f'{path}, line 2: the tag \'{tag}\' is none of .* "scheme": "bioes"'):
         task_of(tmp_path, "own", NER | {"scheme": scheme}).examples("train")
     assert task_of(tmp_path, "own", NER | {"scheme": "bioes"}).examples("train")
 

@@ -168,3 +168,18 @@ def test_described_files(tmp_path):
 def test_sizes_that_leave_no_room(tmp_path, name, value):
     with pytest.raises(UserError, match=name):
         SQuAD(make_qa_config(tmp_path, **{name: value}), "squad", TOKENIZER)
+
+
+def test_two_files_for_a_split(tmp_path):
+    for ending in (".json", ".jsonl"):
+        write_split(tmp_path, "fragen", f"test{ending}", "{}")
+    with pytest.raises(UserError, match="test.json and test.jsonl, and each could be the split test"):
+        CustomQA(make_qa_config(tmp_path, "fragen"), "fragen", TOKENIZER, {})
+    CustomQA(make_qa_config(tmp_path, "fragen"), "fragen", TOKENIZER, {"test": "test.json"})
+
+
+def test_there_is_no_chance_without_answers(tmp_path):
+    none = squad((GERMAN, [question("n", "Wann?", is_impossible=True)]))
+    write_split(tmp_path, "squad", "dev.json", none)
+    task = SQuAD(make_qa_config(tmp_path, "squad"), "squad", TOKENIZER)
+    assert task.examples("dev") and task.metric.chance is None
