@@ -217,6 +217,8 @@ class Examples(NamedTuple):
 def collect(config: FinetuningConfig, tasks: Sequence[Task], feature_set: Callable[..., Any]) -> Examples:
     """The features of all splits that the run needs: for training, for evaluation, for predictions."""
     training, evaluation, prediction = {}, {}, {}
+    for task in tasks if config.do_predict else ():
+        task.files(config.predict_split)  # whether they are there, before others are read
     for number, task in enumerate(tasks):
         if config.do_train:
             training[number] = feature_set(task, "train", True, config)

@@ -5,10 +5,13 @@ import signal
 import socket
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import training_runs
 
+hypothesis.settings.register_profile("machines", deadline=None)  # a busy machine is no fault
+hypothesis.settings.load_profile("machines")
 SMALL_COPY = Path(__file__).parent / "golden"
 
 
