@@ -98,8 +98,8 @@ def markdown(name: str, entropy: float, rows: list[Row]) -> str:
     lines = [list(columns), ["---"] * len(columns), *zip(*columns.values())]
     table = "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
     return (
-        f"# {name}\n\nPre-training at equal FLOPs, then fine-tuning: median (lowest–highest) over n seeds. Losses are of\n"
-        f"the held-out text, in nats; the unigram entropy of the training shards is {entropy:.3f} nats.\n\n{table}"
+        f"# {name}\n\nPre-training at equal FLOPs, then fine-tuning: median (lowest–highest) over n seeds. Losses are\n"
+        f"of the held-out text, in nats; the unigram entropy of the training shards is {entropy:.3f} nats.\n\n{table}"
     )
 
 
