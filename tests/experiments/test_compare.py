@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from experiments.checks import check_kept
+from experiments.compare import main
+from experiments.configuration import read_experiment
 from tests import finetuning_runs, training_runs
 from tests.builders import fails, wait_for
 from tests.training_runs import ROOT
+from util.errors import UserError
 
 RTE = {**finetuning_runs.HPARAMS, "num_train_epochs": 1, "iterations_per_loop": 5}
 for name in ("init_checkpoint", "vocab_size", "embedding_size", "model_hparam_overrides"):
@@ -121,8 +125,8 @@ def test_a_failed_command_is_told_and_the_others_go_on(data):
     folder = data / "models" / "tiny-mlm-6e+09"
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").mkdir()
-    dev = data / "finetuning_data" / "rte" / "dev.tsv"
-    dev.write_text(dev.read_text().replace("\tentailment", "\tyes"))
+    train = data / "finetuning_data" / "rte" / "train.tsv"
+    train.write_text(train.read_text().replace("\tentailment", "\tyes"))
     ran = compare(write(data))
     assert ran.returncode == 1
     assert "error: pre-training of mlm, 6e+09 FLOPs: the command\n" in ran.stderr and "run_pretraining.py" in ran.stderr
@@ -159,10 +163,13 @@ def checked_data(training_data) -> Path:
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_configurations(checked_data, case):
-    """One message, before anything runs or is written."""
+def test_bad_configurations(checked_data, case, monkeypatch):
+    """Found before anything runs or is written."""
     values, *parts = BAD[case]
-    fails(compare(write(checked_data, **values)), *parts)
+    monkeypatch.setattr(sys, "argv", ["compare", str(write(checked_data, **values))])
+    with pytest.raises(UserError) as error:
+        main()
+    assert all(part in str(error.value) for part in parts), error.value
     assert not (checked_data / "experiments").exists()
 
 
@@ -173,6 +180,34 @@ def test_missing_and_damaged_files(checked_data, tmp_path):
     values = {key: value for key, value in CONFIG.items() if key != "tasks"}
     (tmp_path / "less.json").write_text(json.dumps(values))
     fails(compare(tmp_path / "less.json"), '"tasks" is missing')
+
+
+def test_other_hparams_are_not_mixed_into_old_results(checked_data, tmp_path):
+    """Objectives, budgets, tasks and seeds may come and go; what finished runs were made with may not change."""
+    data = shutil.copytree(checked_data, tmp_path / "d")
+
+    def kept(**values) -> None:
+        check_kept(read_experiment(str(write(data, **values))))
+
+    kept()
+    kept(objectives={"electra": {}}, budgets=[1.2e10], seeds=5)
+    kept(objectives={"mlm": {}, "replace_mlm": {}}, tasks={"mrpc": RTE})
+    kept()
+    for values, part in (
+        ({"pretraining": {**PRETRAINING, "learning_rate": 2e-3}}, "pretraining"),
+        ({"objectives": {"replace_mlm": {"seed": 1}}}, '"replace_mlm" in objectives'),
+        ({"tasks": {"mrpc": {**RTE, "seed": 1}}}, '"mrpc" in tasks'),
+    ):
+        with pytest.raises(UserError, match=f"changed since: {part}"):
+            kept(**values)
+    (data / "pretrain_tfrecords" / "pretrain_data.tfrecord-0-of-3").unlink()
+    with pytest.raises(UserError, match="changed since: data"):
+        kept()
+
+
+def test_the_driver_needs_no_tensorflow():
+    code = "import sys, experiments.compare; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_a_dry_run_says_the_plan_and_writes_nothing(checked_data, tmp_path):
