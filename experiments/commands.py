@@ -90,6 +90,27 @@ class Commands:
             say(f"\nfailed: {title}; going on without it")
         return code == 0
 
+    def wait_until_free(self, folder: str) -> None:
+        """Waits while a command that a killed experiment has left behind still holds a folder.
+
+        Raises:
+          UserError: it is still held after two minutes.
+          Stopped: a signal came.
+        """
+        end, told = time.monotonic() + STALE_SECONDS, False
+        while True:
+            self._stop_if_asked()
+            try:
+                with FolderLock(folder):
+                    return
+            except UserError as error:
+                if time.monotonic() > end:
+                    raise
+                if not told:
+                    say(f"waiting: {error}")
+                told = True
+                time.sleep(1)
+
     def _hand_on(self, number, frame) -> None:
         self.received = number
         if self.process:
@@ -98,23 +119,3 @@ class Commands:
     def _stop_if_asked(self) -> None:
         if self.received:
             raise Stopped(STOPS[signal.Signals(self.received)])
-
-
-def wait_until_free(folder: str) -> None:
-    """Waits while a command of a killed experiment still holds a folder.
-
-    Raises:
-      UserError: it is still held after two minutes.
-    """
-    end, told = time.monotonic() + STALE_SECONDS, False
-    while True:
-        try:
-            with FolderLock(folder):
-                return
-        except UserError as error:
-            if time.monotonic() > end:
-                raise
-            if not told:
-                say(f"waiting: {error}")
-            told = True
-            time.sleep(1)

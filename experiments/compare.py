@@ -11,7 +11,7 @@ import os
 import sys
 
 from experiments import checks
-from experiments.commands import Commands, Stopped, wait_until_free
+from experiments.commands import Commands, Stopped
 from experiments.configuration import Experiment, read_experiment
 from experiments.plot import draw
 from experiments.results import row_of, write_results
@@ -88,7 +88,7 @@ def go_through(run: Run, commands: Commands, report: Report) -> None:
     if run.pretrained():
         say(f"pre-trained already: {run.config.model_dir}")
     else:
-        wait_until_free(run.config.model_dir)
+        commands.wait_until_free(run.config.model_dir)
         title = f"pre-training of {run.title}"
         if not commands.run(title, run.pretrained, "run_pretraining.py", *where, json.dumps(run.hparams)):
             return
@@ -98,7 +98,7 @@ def go_through(run: Run, commands: Commands, report: Report) -> None:
             say(f"fine-tuned already on {task.name}, n = {task.config.num_trials}")
             continue
         heading(f"{run.title}: {task.name}")
-        wait_until_free(task.unfinished())
+        commands.wait_until_free(task.unfinished())
         title = f"fine-tuning of {run.title} on {task.name}"
         commands.run(title, task.finished, "run_finetuning.py", *where, json.dumps(task.hparams))
         report.write()

@@ -71,7 +71,8 @@ def _check_keys(path: str, values: Any) -> None:
     if not isinstance(values, dict):
         raise UserError(f"the configuration {path} must hold an object with {', '.join(KEYS)}")
     if unknown := [key for key in values if key not in KEYS]:
-        raise UserError(f'{path}: unknown key "{unknown[0]}"{nearest_hint(unknown[0], KEYS)} Keys: {", ".join(KEYS)}')
+        hint = nearest_hint(unknown[0], KEYS) or "."
+        raise UserError(f'{path}: unknown key "{unknown[0]}"{hint} Keys: {", ".join(KEYS)}')
     for key, (kind, meaning) in KEYS.items():
         if key not in values and key not in OPTIONAL:
             raise UserError(f'{path}: "{key}" is missing; expected {meaning}')
@@ -105,8 +106,9 @@ def _objective_hparams(path: str, name: str, own: dict[str, Any]) -> dict[str, A
     if own.get("objective") is not None:
         return own
     if name not in OBJECTIVES:
+        hint = nearest_hint(name, OBJECTIVES) or "."
         raise UserError(
-            f'{path}: "{name}" in "objectives" is none of {", ".join(OBJECTIVES)}{nearest_hint(name, OBJECTIVES)} '
-            'Under a name of your own, say which it is: {"objective": ...}'
+            f'{path}: "{name}" in "objectives" is none of {", ".join(OBJECTIVES)}{hint} Under a name of your own, say '
+            'which it is: {"objective": ...}'
         )
     return {**own, "objective": name}
