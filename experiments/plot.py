@@ -26,6 +26,8 @@ def draw(folder: str, rows: list[Row]) -> None:
     for axis, task in zip(axes[0], tasks):
         scored = [row for row in rows if row["tasks"][task]["n"]]
         (_curves if several else _points)(axis, task, scored)
+        if several:
+            _flops_axis(axis, sorted({row["budget"] for row in rows}))
         axis.set(title=task, ylabel=f"{tasks[task]['metric']}, {tasks[task]['split']}")
         axis.grid(alpha=0.3)
     path = os.path.join(folder, "scores.png")
@@ -38,9 +40,15 @@ def _curves(axis: Axes, task: str, rows: list[Row]) -> None:
     for objective in dict.fromkeys(row["objective"] for row in rows):
         mine = [row for row in rows if row["objective"] == objective]
         _with_range(axis, [row["flops"] for row in mine], [row["tasks"][task] for row in mine], "o-", objective)
-    axis.set(xscale="log", xlabel="training FLOPs")
     if rows:
         axis.legend()
+
+
+def _flops_axis(axis: Axes, budgets: list[float]) -> None:
+    """A logarithmic axis with a mark for each budget."""
+    axis.set(xscale="log", xlabel="training FLOPs", xlim=(budgets[0] / 1.3, budgets[-1] * 1.3))
+    axis.set_xticks(budgets, [f"{budget:.3g}" for budget in budgets])
+    axis.set_xticks([], minor=True)
 
 
 def _points(axis: Axes, task: str, rows: list[Row]) -> None:
