@@ -164,8 +164,8 @@ class PretrainingRun:
         """How often the training shards have each token, where the generator samples by that."""
         if self.config.generator != "unigram":
             return None
-        config = self.config
-        return count_tokens(config.pretrain_tfrecords, config, specials, cache=self.devices.is_chief)
+        config, left_out = self.config, (specials.cls, specials.sep, specials.mask)
+        return count_tokens(config.pretrain_tfrecords, config, left_out, cache=self.devices.is_chief)
 
     def _restore(self) -> int:
         if self.checkpoint or self.generator_checkpoint:

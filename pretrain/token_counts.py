@@ -1,28 +1,34 @@
-"""How often each token stands in the shards: counted once, then kept in the manifest, or else beside them."""
+"""How often each token stands in the shards: counted once, then kept in the manifest, or else beside them.
+
+Needs no TensorFlow.
+"""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain.manifest import COUNTS_NAME, read_manifest, write_manifest
-from pretrain.masking import Specials
 from pretrain.shards import ShardList, Window, find_shards
 from util.files import read_json, write_json
 from util.log import say
 from util.progress import Progress
+from util.tf_example import read_example
 
 KEY, BATCH = "token_counts", 1024
 
 
-def count_tokens(patterns: str, config: PretrainingConfig, specials: Specials, cache: bool = True) -> np.ndarray:
-    """[V] int64: how often each token stands in the shards, [CLS], [SEP] and [MASK] left out.
+def count_tokens(
+    patterns: str, config: PretrainingConfig, left_out: Sequence[int], cache: bool = True
+) -> np.ndarray:
+    """[V] int64: how often each token stands in the shards.
 
     Args:
       patterns: globs of the shards, as pretrain_tfrecords.
-      config: max_seq_length, vocab_size and skip_corrupt_records are used.
+      config: vocab_size and skip_corrupt_records are used.
+      left_out: ids that count as 0: [CLS], [SEP] and [MASK].
       cache: keep what was counted.
     """
     shards, total = find_shards(patterns, config.skip_corrupt_records), np.zeros([config.vocab_size], np.int64)
@@ -35,20 +41,19 @@ def count_tokens(patterns: str, config: PretrainingConfig, specials: Specials, c
             if cache:
                 _keep(folder, part, counts)
         total[: len(counts)] += counts
-    total[[specials.cls, specials.sep, specials.mask]] = 0
+    total[list(left_out)] = 0
     return total
 
 
 def _count(shards: ShardList, config: PretrainingConfig) -> np.ndarray:
     """[largest id + 1] counts of all real tokens."""
     counts, window = np.zeros([config.vocab_size], np.int64), Window(shards, list(range(len(shards.paths))), None)
-    features = {name: tf.io.FixedLenFeature([config.max_seq_length], tf.int64) for name in ("input_ids", "input_mask")}
     progress = Progress("counting tokens", len(window), "examples")
     for begin in range(0, len(window), BATCH):
         end = min(begin + BATCH, len(window))
-        parsed = tf.io.parse_example([window.read(i) for i in range(begin, end)], features)
-        ids = parsed["input_ids"].numpy()[parsed["input_mask"].numpy() > 0]
-        counts += np.bincount(ids, minlength=config.vocab_size)
+        parsed = [read_example(window.read(i)) for i in range(begin, end)]
+        ids, real = (np.array([example[name] for example in parsed]) for name in ("input_ids", "input_mask"))
+        counts += np.bincount(ids[real > 0], minlength=config.vocab_size)
         progress.update(end)
     progress.close()
     return counts
