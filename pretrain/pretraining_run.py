@@ -72,7 +72,7 @@ class PretrainingRun:
                 config.use_tensorboard,
                 config.eval_every_steps,
                 self._evaluation,
-                {border: lambda: self._begin(border)} if (border := config.generator_steps) else {},
+                before={border: lambda: self._begin(border)} if (border := config.generator_steps) else {},
             ),
         )
         heading(f"training from step {start} to {config.num_train_steps}")

@@ -175,8 +175,9 @@ def test_vocabulary(training_data, refused, tmp_path):
 
 
 def test_no_shards(training_data, refused, tmp_path):
-    message = refused(training_data, {"pretrain_tfrecords": str(training_data / "*.record")})
-    assert f"no TFRecords match {training_data}/*.record" in message and "vocab.txt" in message
+    data = copy_data(training_data, tmp_path, True)
+    message = refused(data, {"pretrain_tfrecords": str(data / "*.record")})
+    assert f"no TFRecords match {data}/*.record" in message and "vocab.txt" in message
     message = refused(training_data, {"eval_tfrecords": str(tmp_path / "held_out" / "*")})
     assert f"there is no folder {tmp_path}/held_out" in message
     assert "Is a directory" in refused(training_data, {"pretrain_tfrecords": str(tmp_path)})

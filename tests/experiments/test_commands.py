@@ -25,7 +25,8 @@ def script(folder: Path, text: str) -> str:
 
 
 def test_a_failure_has_its_last_lines_and_its_command(tmp_path, capfd):
-    text = "[print(f'line {i}') for i in range(30)]\nprint('error: no such thing', file=sys.stderr)\nsys.exit(2)\n"
+    lines = "[print(f'line {i}', flush=True) for i in range(30)]\n"
+    text = lines + "print('error: no such thing', file=sys.stderr)\nsys.exit(2)\n"
     with Commands() as commands:
         assert not commands.run("a title", lambda: True, script(tmp_path, text), "--hparams", '{"a b": 1}')
         assert commands.run("another", lambda: True, script(tmp_path, "print('fine')"))
