@@ -66,7 +66,7 @@ def results(data: Path) -> dict:
     return json.loads((data / "experiments" / "tiny" / "results.json").read_text())
 
 
-@pytest.mark.timeout(1200)  # several runs; a minute and a half on idle cores
+@pytest.mark.timeout(1200)  # several runs: 40 CPU seconds, minutes on a busy machine
 def test_a_comparison_is_killed_goes_on_and_skips_what_is_finished(data):
     """Killed in the first pre-training, interrupted in the first fine-tuning, then run to the end, and once more."""
     path, model = write(data), data / "models" / "tiny-mlm-6e+09"
