@@ -7,7 +7,7 @@ import pytest
 
 from util import filesystem
 from util.errors import UserError
-from util.files import check_new, expand_globs, read_json, whole_file, write_json
+from util.files import check_new, expand_globs, read_json, whole_file, write_json, writing
 from util.tfrecords import Shard, first_record, record_bytes
 
 
@@ -125,3 +125,21 @@ def test_schemes():
     assert filesystem.abspath("ram://a/b") == "ram://a/b" and filesystem.abspath("a") == os.path.abspath("a")
     with pytest.raises(UserError, match="no file system is known for nofs://; there are .*ram"):
         filesystem.exists("nofs://a")
+
+
+def test_a_quota_in_the_middle(monkeypatch):
+    """What a remote file system refuses is one message; what lay under the name stays."""
+    import tensorflow as tf
+
+    write_json("ram://quota/x.json", {"old": 1})
+
+    class Full(tf.io.gfile.GFile):
+        def write(self, file_content):
+            raise tf.errors.ResourceExhaustedError(None, None, "quota of the bucket exceeded")
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", Full)
+    with pytest.raises(UserError, match="cannot write the table: quota of the bucket exceeded; free some space"):
+        with writing("the table"):
+            write_json("ram://quota/x.json", {"new": "x" * 5_000_000})
+    monkeypatch.undo()
+    assert read_json("ram://quota/x.json") == {"old": 1} and filesystem.listdir("ram://quota") == ["x.json"]
