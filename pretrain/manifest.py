@@ -1,10 +1,12 @@
 """The manifest beside a builder's shards: what they hold and how they were made."""
 
+import json
 import os
 from typing import Any
 
+from util import storage
 from util.errors import UserError
-from util.files import read_json, write_json
+from util.files import read_json
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -25,9 +27,10 @@ _TYPES = {
 def read_manifest(folder: str) -> dict[str, Any] | None:
     """The manifest of a folder of shards, None where there is none; a `UserError` where it is malformed."""
     path = os.path.join(folder, MANIFEST_NAME)
-    if not os.path.exists(path):
+    if not storage.exists(path):
         return None
-    manifest = read_json(path, "manifest of the shards")
+    with storage.local_copy(path) as local:
+        manifest = read_json(local, "manifest of the shards" if local == path else f"copy of {path}")
     if not isinstance(manifest, dict) or manifest.get("format") != MANIFEST_FORMAT:
         raise UserError(f'{path} is no manifest of shards: expected a JSON object with "format": {MANIFEST_FORMAT}')
     for name, kind in _TYPES.items():
@@ -40,4 +43,5 @@ def read_manifest(folder: str) -> dict[str, Any] | None:
 
 def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
     """Writes the manifest of a folder of shards at once."""
-    write_json(os.path.join(folder, MANIFEST_NAME), {"format": MANIFEST_FORMAT, **manifest})
+    content = {"format": MANIFEST_FORMAT, **manifest}
+    storage.write_text(os.path.join(folder, MANIFEST_NAME), json.dumps(content, indent=2, ensure_ascii=False) + "\n")

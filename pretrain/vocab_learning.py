@@ -7,10 +7,10 @@ The same words give the same vocabulary: nothing depends on chance or on the ord
 import heapq
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from model.tokenization import MAX_WORD_LENGTH, SPECIAL_TOKENS, UNK, WordSplitter, is_cjk, is_punctuation, word_pieces
-from pretrain.example_building import Counts
+from pretrain.example_building import Counts, Piece
 from pretrain.text_files import text_file
 
 MAX_CHUNKS = 500_000  # strings between white space that are counted before they are split into words
@@ -28,13 +28,23 @@ def count_words(
     paths: Sequence[str], lower: bool, strip_accents: bool, report: Report = None
 ) -> tuple[Counter, Counts]:
     """How often each word occurs in text files, and what was read."""
+    return count_words_of(lambda read: (text_file(path, None, read) for path in paths), lower, strip_accents, report)
+
+
+def count_words_of(
+    sources: Callable[[Counts], Iterable[Iterable[Iterable[Piece]]]],
+    lower: bool,
+    strip_accents: bool,
+    report: Report = None,
+) -> tuple[Counter, Counts]:
+    """How often each word occurs in what `sources`, given the counts to keep, reads one after the other."""
     splitter = WordSplitter(lower, strip_accents)
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
     counts = Counts()
     last = time.monotonic()
-    for path in paths:
-        for pieces in text_file(path, None, counts):
+    for source in sources(counts):
+        for pieces in source:
             for text, _ in pieces:
                 chunks.update(splitter.chunks(text))
                 if len(chunks) > MAX_CHUNKS:
