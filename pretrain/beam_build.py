@@ -8,6 +8,7 @@ writes under names of its own; those of the attempts whose results Beam keeps ar
 
 import dataclasses
 import functools
+import gc
 import json
 import logging
 import os
@@ -80,6 +81,7 @@ def _write_job(
         if folder != building:
             for file in files:
                 storage.upload(os.path.join(folder, file), os.path.join(building, file))
+    gc.collect()  # the tokenizer of a job refers to itself, and a process does many jobs
     return [(dataclasses.asdict(counts), {name: (file, records[file]) for name, file in zip(job.shards, files)})]
 
 

@@ -29,7 +29,7 @@ def add_runner_arguments(parser: argparse.ArgumentParser) -> None:
         "--runner", help="deal the work out by Apache Beam: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner, ..."
     )
     parser.add_argument(
-        "--beam-options", metavar="TEXT", help='options of the runner in one text: "--direct_num_workers 2 ..."'
+        "--beam-options", metavar="TEXT", help='of the runner, in one text: --beam-options="--direct_num_workers 2"'
     )
 
 

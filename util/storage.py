@@ -15,6 +15,7 @@ from util.errors import UserError
 from util.files import whole_file
 
 INSTALL_BEAM = "pip install -r requirements-beam.txt"
+_AS_IT_IS = "uncompressed"  # Beam's CompressionTypes.UNCOMPRESSED: it would go by the name's ending
 _SCHEME = re.compile(r"[a-zA-Z][-a-zA-Z0-9+.]*://")
 
 
@@ -50,11 +51,7 @@ def reason(error: OSError) -> str:
 
 def open_binary(path: str) -> BinaryIO:
     """Opens a file for reading its bytes as they are; the stream can seek."""
-    if not is_remote(path):
-        return open(path, "rb")
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return _systems(path).open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return _systems(path).open(path, compression_type=_AS_IT_IS) if is_remote(path) else open(path, "rb")
 
 
 def exists(path: str) -> bool:
@@ -77,9 +74,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def _create_remote(path: str) -> BinaryIO:
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return _systems(path).create(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return _systems(path).create(path, compression_type=_AS_IT_IS)
 
 
 @contextmanager
