@@ -88,11 +88,11 @@ def deal(parts: Sequence[Part], sizes: Sequence[int], num_hands: int) -> list[li
 
     The same arguments give the same hands.
     """
-    queue = [(0, hand) for hand in range(min(num_hands, len(parts)))]
+    queue = [(0, 0, hand) for hand in range(min(num_hands, len(parts)))]  # bytes, parts (some are empty), which hand
     hands: list[list[int]] = [[] for _ in queue]
     for i in sorted(range(len(parts)), key=lambda i: (-sizes[i], i)):  # the largest first, to where the least is
-        load, hand = queue[0]
-        heapq.heapreplace(queue, (load + sizes[i], hand))
+        load, held, hand = queue[0]
+        heapq.heapreplace(queue, (load + sizes[i], held + 1, hand))
         hands[hand].append(i)
     return [sorted(hand) for hand in hands]
 
