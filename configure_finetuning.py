@@ -58,6 +58,7 @@ class FinetuningConfig:
     train_batch_size: int = 32                 # global, over all devices
     eval_batch_size: int = 32
     predict_batch_size: int = 32
+    freeze_layers: int | None = None           # embeddings and the first n layers stay as they are; 0: the former alone
     double_unordered: bool = True              # mrpc and sts: both orders in training
     keep_best: str | None = None               # keep the weights with the best dev metric of this name: see README
     eval_every_steps: int = 0                  # dev metrics while training; 0: every epoch where keep_best is set
@@ -90,6 +91,8 @@ class FinetuningConfig:
     bucketing: bool = True                     # pad a batch to its own length, not to max_seq_length
     overwrite: bool = False                    # train anew although trials are there
     gradient_accumulation_steps: int = 1       # micro-batches a step and device
+    recompute_layers: bool = False             # compute the blocks again in the backward pass: less memory, more time
+    bfloat16_slots: bool = False               # keep Adam's moments in bfloat16: half their memory
     precision: str = "float32"                 # of activations: float32, bfloat16 or float16 (with loss scaling)
     use_xla: bool = False                      # compile the gradient computation
     distribution: str = "auto"                 # auto, default (one device), mirrored, multi_worker or tpu
@@ -225,7 +228,7 @@ _AT_LEAST = {
     "early_stopping_patience": 0, "max_query_length": 1, "doc_stride": 1, "n_best_size": 1, "max_answer_length": 1,
     "answerable_weight": 0, "beam_size": 1, "save_checkpoints_steps": 1, "iterations_per_loop": 1, "vocab_size": 6,
     "log_every_steps": 1, "n_writes_test": 0, "num_processes": 1, "gradient_accumulation_steps": 1, "logical_cpus": 0,
-    "seed": 0, "num_tpu_cores": 1}
+    "seed": 0, "num_tpu_cores": 1, "freeze_layers": 0}
 
 
 def validate(config: FinetuningConfig) -> None:
@@ -242,6 +245,9 @@ def validate(config: FinetuningConfig) -> None:
         raise UserError(f"max_seq_length {config.max_seq_length} is over the position table of "
                         f"{network.max_position_embeddings}; shorten it, or raise max_position_embeddings in "
                         "model_hparam_overrides (the rows beyond the checkpoint's start fresh)")
+    if (config.freeze_layers or 0) > network.num_hidden_layers:
+        raise UserError(f"freeze_layers {config.freeze_layers} is over the encoder's {network.num_hidden_layers} "
+                        f"layers; take at most {network.num_hidden_layers}, which trains the heads alone")
     if config.max_query_length > config.max_seq_length - 4:
         config.max_query_length = config.max_seq_length - 4
 

@@ -125,6 +125,8 @@ class PretrainingConfig:
     use_tensorboard: bool = True
     overwrite: bool = False                    # train anew although the model folder holds a run
     gradient_accumulation_steps: int = 1       # micro-batches a step and device
+    recompute_layers: bool = False             # compute the blocks again in the backward pass: less memory, more time
+    bfloat16_slots: bool = False               # keep Adam's moments in bfloat16: half their memory
     precision: str = "float32"                 # of activations: float32, bfloat16 or float16 (with loss scaling)
     use_xla: bool = False                      # compile the gradient computation
     distribution: str = "auto"                 # auto, default (one device), mirrored, multi_worker or tpu

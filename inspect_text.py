@@ -16,7 +16,7 @@ from model.tokenization import UNK
 from scoring.lines import STDIN, Seen, check_input, chunks, count_lines, encoded, read_lines
 from scoring.source import Source, add_model_arguments, find_source
 from util.errors import UserError, run_main
-from util.files import whole_file, writing
+from util.files import check_new, whole_file, writing
 from util.log import say
 from util.progress import Progress
 
@@ -31,10 +31,11 @@ def parse_args() -> argparse.Namespace:
                         "-, standard input")  # fmt: skip
     parser.add_argument("--output", choices=OUTPUTS, help="default: terminal (coloured) on one, else tsv")
     parser.add_argument("--output-file", metavar="FILE", help="default: standard output")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     parser.add_argument("--fillers", type=int, default=5, metavar="K", help="for each [MASK]; default: 5")
     group = parser.add_argument_group("sentence vectors")
     group.add_argument("--embed", metavar="FILE.npy", help="write a vector a line there, and nothing else")
-    group.add_argument("--pooling", choices=POOLINGS, default="first", help="the first position's state, or the mean "
+    group.add_argument("--pooling", choices=POOLINGS, help="the first position's state, or the mean "
                        "over the text's tokens; default: first")  # fmt: skip
     group.add_argument("--layer", type=int, help="0: what the first layer reads; default: the last layer's output")
     return parser.parse_args()
@@ -48,7 +49,12 @@ def main() -> int:
             raise UserError(f"--fillers must be at least 1; got {args.fillers}")
         if args.embed and (args.output or args.output_file):
             raise UserError("--embed writes vectors alone; leave --output and --output-file out")
+        if not args.embed and (args.pooling or args.layer is not None):
+            raise UserError("--pooling and --layer are for sentence vectors; name their file with --embed")
         check_input(args.input)
+        for flag, path in (("--output-file", args.output_file), ("--embed", args.embed)):
+            if path:
+                check_new(path, flag, args.overwrite, args.input)
         source = find_source(args)
 
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -84,7 +90,7 @@ def embed(args: argparse.Namespace, source: Source, model: Any) -> Seen:
     """Writes a vector a line."""
     from scoring.vectors import Embedder, NumpyRows
 
-    embedder, seen = Embedder(model, args.pooling, args.layer), Seen()
+    embedder, seen = Embedder(model, args.pooling or "first", args.layer), Seen()
     with output(args.embed) as file:
         vectors = NumpyRows(file)
         for chunk in progressing(args.input, seen):

@@ -13,11 +13,12 @@ from contextlib import closing, nullcontext, redirect_stdout
 from typing import Any
 
 from scoring import rerank
-from scoring.continued import ContinuedFile, StandardOutput
+from scoring.continued import ContinuedFile, StandardOutput, check_continued
 from scoring.lines import check_input
 from scoring.score_rows import FORMATS
 from scoring.source import Source, add_model_arguments, find_source
 from util.errors import UserError, run_main
+from util.files import check_new
 from util.log import say
 
 
@@ -32,6 +33,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--output", choices=tuple(FORMATS), default="tsv", help="default: tsv")
     parser.add_argument("--output-file", metavar="FILE", help="default: standard output. A file that a stopped run "
                         "left is continued")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace the output file instead of continuing it")
     parser.add_argument("--tokens", action="store_true", help="each token's score too")
     group = parser.add_argument_group("choosing among hypotheses")
     group.add_argument("--rerank", action="store_true", help="score = system score + LAMBDA times the "
@@ -67,16 +69,30 @@ def check(args: argparse.Namespace) -> None:
     """Raises a `UserError` for flags that do not go together or an input that is no text."""
     check_input(args.input)
     if args.references is not None:
+        if args.references == args.input:
+            raise UserError(f"--input and --references are both {args.input}; the one has lines id, score, text, the "
+                            "other id, text")  # fmt: skip
         check_input(args.references, "--references")
+    if args.output_file:
+        check_output(args)
     if args.rerank:
         if args.weight is None and args.references is None:
             raise UserError("--rerank needs --weight LAMBDA, or --references FILE to find the best one")
-        if args.weight is not None and not math.isfinite(args.weight):
-            raise UserError(f"--weight must be a number; got {args.weight}")
+        if args.weight is not None and not (math.isfinite(args.weight) and args.weight >= 0):
+            raise UserError(f"--weight must be a number, 0 or above; got {args.weight}")
         if args.tokens:
             raise UserError("--tokens is for lines of text, not for --rerank")
     elif args.weight is not None or args.references is not None:
         raise UserError("--weight and --references need --rerank")
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """Raises a `UserError` where --output-file, or the JSON beside it, would take the place of something else."""
+    path, inputs = args.output_file, [name for name in (args.input, args.references) if name]
+    for name in (path, path + ".json"):
+        check_new(name, "--output-file", args.overwrite or not args.rerank, *inputs)
+    if not args.rerank and not args.overwrite:
+        check_continued(path)
 
 
 def score(args: argparse.Namespace, source: Source, scorer: Any) -> None:
@@ -85,7 +101,7 @@ def score(args: argparse.Namespace, source: Source, scorer: Any) -> None:
 
     form = FORMATS[args.output](args.tokens, args.normalize == "length")
     if args.output_file:
-        output = ContinuedFile(args.output_file, settings(args, source, scorer), form.header)
+        output = ContinuedFile(args.output_file, settings(args, source, scorer), form.header, args.overwrite)
     else:
         output = StandardOutput(sys.__stdout__.buffer, form.header)
     with closing(output) if args.output_file else nullcontext():

@@ -39,7 +39,12 @@ class FinetuningModel:
         network = config.network()
         init = Initializer(config.seed, network.initializer_range)
         self.encoder = Encoder(
-            "electra", network, config.embedding_size or network.hidden_size, init, compute_dtype=config.precision
+            "electra",
+            network,
+            config.embedding_size or network.hidden_size,
+            init,
+            compute_dtype=config.precision,
+            recompute=config.recompute_layers,
         )
         self.heads = TaskHeads([task.make_head(network.hidden_size, init) for task in tasks], init)
         for layer in (self.encoder, self.heads):
@@ -92,6 +97,11 @@ def rate_factors(names: list[str], n_layers: int, decay: float) -> dict[str, flo
     if decay <= 0:
         return {}
     return {name: decay ** (n_layers + 2 - _depth(name, n_layers)) for name in names}
+
+
+def is_frozen(name: str, n_layers: int, freeze_layers: int | None) -> bool:
+    """Whether `freeze_layers` leaves the variable of this name as it is; None: none is."""
+    return freeze_layers is not None and _depth(name, n_layers) <= freeze_layers
 
 
 def _depth(name: str, n_layers: int) -> int:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig, validate
 from finetune.batches import BatchReader, training_steps
-from finetune.finetuning_model import FinetuningModel, rate_factors
+from finetune.finetuning_model import FinetuningModel, is_frozen, rate_factors
 from finetune.keeping import BestKeeper
 from finetune.predictor import Predictor
 from finetune.starting import Examples, further_records, open_trials
@@ -203,7 +203,9 @@ class FinetuningRun:
         layers = config.network().num_hidden_layers
         factors = rate_factors(list(model.variables), layers, config.layerwise_lr_decay)
         with self.devices.strategy.scope():
-            optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate, factors)
+            moving = {n: v for n, v in model.variables.items() if not is_frozen(n, layers, config.freeze_layers)}
+            slot_dtype = tf.bfloat16 if config.bfloat16_slots else tf.float32
+            optimizer = AdamWeightDecay(moving, config.weight_decay_rate, factors, slot_dtype)
         steps, warmup = self.steps, config.warmup_proportion * self.steps
         heads = {task.name: f"task_specific/{task.head_name}/" for task in self.tasks}
         sizes = {name: int(tf.size(variable)) for name, variable in model.variables.items()}
@@ -212,6 +214,8 @@ class FinetuningRun:
             [f"head of {task}", f"{sum(n for name, n in sizes.items() if name.startswith(prefix)):,}"]
             for task, prefix in heads.items()
         ]
+        if frozen := sum(sizes.values()) - sum(sizes[name] for name in moving):
+            rows.append(["frozen of these", f"{frozen:,}"])
         say(table(["network", "parameters"], rows))
         return TrainStep(
             model,

@@ -39,6 +39,8 @@ TRAINING = (
     "answerable_weight",
     "gradient_accumulation_steps",
     "precision",
+    "bfloat16_slots",
+    "freeze_layers",
     "bucketing",
     "init_checkpoint",
 )

@@ -170,6 +170,7 @@ def restore(
 
 def assign(variable: tf.Variable, value: np.ndarray) -> bool:
     """Assigns a value, the first rows of a longer table alone; says whether rows remain as they were."""
+    value = np.asarray(value).astype(variable.dtype.as_numpy_dtype)
     if variable.shape.as_list() == list(value.shape):
         variable.assign(value)
         return False

@@ -8,6 +8,7 @@ Activations travel in the compute dtype; layer-norm statistics and softmax are f
 Shapes: B batch, L length, D hidden, E embedding, V vocabulary, H heads, S head size.
 """
 
+import functools
 from typing import NamedTuple
 
 import keras
@@ -212,18 +213,28 @@ class TransformerLayer(NamedLayer):
 
 
 class LayerStack(NamedLayer):
-    """The blocks, one after the other; gives the output of each."""
+    """The blocks, one after the other; gives the output of each.
 
-    def __init__(self, config: TransformerConfig, init: Initializer):
+    With `recompute`, the backward pass computes a block's inside again instead of having kept it (Chen et al. 2016,
+    "Training Deep Nets with Sublinear Memory Cost"): the same numbers, since dropout is a function of its keys.
+    """
+
+    def __init__(self, config: TransformerConfig, init: Initializer, recompute: bool = False):
         super().__init__("encoder", init)
+        self.recompute = recompute
         self.blocks = [TransformerLayer(i, config, init) for i in range(config.num_hidden_layers)]
 
     def call(self, x, mask, keys):
         outputs = []
         for block in self.blocks:
-            x = block(x, mask, keys)
+            run = functools.partial(_run, block, mask, keys)
+            x = tf.recompute_grad(run)(x) if self.recompute else run(x)
             outputs.append(x)
         return outputs
+
+
+def _run(block: TransformerLayer, mask, keys, x):
+    return block(x, mask, keys)
 
 
 class EncoderOutput(NamedTuple):
@@ -253,7 +264,8 @@ class Encoder(NamedLayer):
       embedding_size: E of its own tables; ignored where `embeddings` are shared.
       init: fresh values.
       embeddings: another encoder's embedding layer, shared (tied embeddings, ELECTRA section 2).
-      dtype: compute dtype of the blocks.
+      compute_dtype: of the blocks.
+      recompute: whether the backward pass computes the blocks again, to save memory.
     """
 
     def __init__(
@@ -264,6 +276,7 @@ class Encoder(NamedLayer):
         init: Initializer,
         embeddings: Embeddings | None = None,
         compute_dtype: str = "float32",
+        recompute: bool = False,
     ):
         super().__init__(name, init)
         self.config = config
@@ -273,7 +286,7 @@ class Encoder(NamedLayer):
         self.project = (
             Dense("embeddings_project", width, config.hidden_size, init) if (width != config.hidden_size) else None
         )
-        self.encoder = LayerStack(config, init)
+        self.encoder = LayerStack(config, init, recompute)
 
     def call(self, input_ids, input_mask, segment_ids, keys=None, attention_mask=None) -> EncoderOutput:
         """Encodes a batch.

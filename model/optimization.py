@@ -1,9 +1,10 @@
 """Adam with decoupled weight decay and without bias correction, the schedule, and clipping, as released."""
 
 import re
-from collections.abc import Container
 
 import tensorflow as tf
+
+from model import randomness
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6
 CLIP_NORM = 1.0
@@ -57,41 +58,45 @@ class AdamWeightDecay:
       variables: the trained variables by name.
       weight_decay: applied where `is_decayed`.
       rate_factors: multipliers of the rate by name (layer-wise rates); 1 where absent.
+      slot_dtype: of the moments: float32 or bfloat16.
     """
 
     def __init__(
-        self, variables: dict[str, tf.Variable], weight_decay: float, rate_factors: dict[str, float] | None = None
+        self,
+        variables: dict[str, tf.Variable],
+        weight_decay: float,
+        rate_factors: dict[str, float] | None = None,
+        slot_dtype: tf.DType = tf.float32,
     ):
         self.variables, self.weight_decay = variables, weight_decay
         self.rate_factors = rate_factors or {}
         self.slots = {
-            f"{name}/{slot}": tf.Variable(tf.zeros(variable.shape), trainable=False, name=slot)
+            f"{name}/{slot}": tf.Variable(tf.zeros(variable.shape, slot_dtype), trainable=False, name=slot)
             for name, variable in variables.items()
             for slot in ("adam_m", "adam_v")
         }
 
     def apply(
         self,
-        gradients: list[tf.Tensor],
+        gradients: dict[str, tf.Tensor],
         factor: tf.Tensor,
         rate: tf.Tensor,
         good: tf.Tensor,
-        frozen: Container[str] = (),
+        step: tf.Tensor,
     ) -> None:
-        """Moves every variable; call it in replica context with gradients that are the same on all replicas.
+        """Moves variables; call it in replica context with gradients that are the same on all replicas.
 
         Args:
-          gradients: in the order of `variables`, not yet multiplied by `factor`.
+          gradients: by the names of the variables that move, not yet multiplied by `factor`.
           factor: scalar, for clipping (and loss scaling).
           rate: scalar, the learning rate of this step.
           good: scalar bool; false leaves variables and slots as they are.
-          frozen: names of variables that are left as they are.
+          step: scalar integer, for the rounding of bfloat16 slots.
         """
-        moving = {name: gradient for name, gradient in zip(self.variables, gradients) if name not in frozen}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(moving, factor, rate, good))
+        context.merge_call(self._apply_across, args=(gradients, factor, rate, good, tf.identity(step)))
 
-    def _apply_across(self, strategy, gradients, factor, rate, good):
+    def _apply_across(self, strategy, gradients, factor, rate, good, step):
         for name, gradient in gradients.items():
             variable = self.variables[name]
             m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
@@ -99,17 +104,21 @@ class AdamWeightDecay:
             strategy.extended.update(
                 variable,
                 _update,
-                args=(m, v, gradient, factor, rate, good, self.rate_factors.get(name, 1.0), decay),
+                args=(m, v, gradient, factor, rate, good, step, name, self.rate_factors.get(name, 1.0), decay),
                 group=True,
             )
 
 
-def _update(variable, m, v, gradient, factor, rate, good, rate_factor, decay):
+def _update(variable, m, v, gradient, factor, rate, good, step, name, rate_factor, decay):
     """One variable on one device. A step that is not good has rate 0 and betas 1: it changes nothing."""
     rate = tf.where(good, rate * rate_factor, 0.0)
     gradient = tf.math.multiply_no_nan(gradient, factor)
     if decay:
         variable.assign(variable * (1.0 - rate * decay))
+    beta_1, beta_2 = tf.where(good, BETA_1, 1.0), tf.where(good, BETA_2, 1.0)
+    if m.dtype == tf.bfloat16:
+        _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, _noise_key(step, name))
+        return
     tf.raw_ops.ResourceApplyAdam(  # with powers 0 it is Adam without bias correction, in one pass over memory
         var=variable.handle,
         m=m.handle,
@@ -117,8 +126,36 @@ def _update(variable, m, v, gradient, factor, rate, good, rate_factor, decay):
         beta1_power=0.0,
         beta2_power=0.0,
         lr=rate,
-        beta1=tf.where(good, BETA_1, 1.0),
-        beta2=tf.where(good, BETA_2, 1.0),
+        beta1=beta_1,
+        beta2=beta_2,
         epsilon=EPSILON,
         grad=gradient,
     )
+
+
+def _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, key):
+    """The same with moments that are kept in bfloat16: the update is computed in float32, then they are rounded."""
+    wide_m = beta_1 * tf.cast(m, tf.float32) + (1.0 - beta_1) * gradient
+    wide_v = beta_2 * tf.cast(v, tf.float32) + (1.0 - beta_2) * tf.square(gradient)
+    variable.assign_sub(rate * wide_m / (tf.sqrt(wide_v) + EPSILON))
+    m.assign(tf.cast(wide_m, tf.bfloat16))
+    v.assign(stochastic_bfloat16(wide_v, key))
+
+
+def stochastic_bfloat16(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """Rounds up or down at random, so that the mean is x.
+
+    Rounding to the nearest of 8 significant bits would never move a mean that changes by a thousandth a step.
+
+    Args:
+      x: float32, any shape, finite.
+      key: scalar uint32.
+    """
+    noise = tf.reshape(randomness.random_bits(key[None], tf.size(x)), tf.shape(x))
+    low = tf.constant(0xFFFF, tf.uint32)
+    bits = tf.bitcast(x, tf.uint32) + tf.bitwise.bitwise_and(noise, low)
+    return tf.cast(tf.bitcast(tf.bitwise.bitwise_and(bits, tf.bitwise.invert(low)), tf.float32), tf.bfloat16)
+
+
+def _noise_key(step, name):
+    return randomness.fold(tf.constant(randomness.salt_of(name), tf.uint32), step)

@@ -186,7 +186,7 @@ def make_generator(
 
     def encoder(name: str) -> Encoder:
         sizes, width = config.generator_config(), config.generator_embedding_size
-        return Encoder(name, sizes, width, init, shared, config.precision)
+        return Encoder(name, sizes, width, init, shared, config.precision, config.recompute_layers)
 
     if config.generator == "two_tower":
         return TwoTowers(encoder("generator_ltr"), encoder("generator_rtl"), init)

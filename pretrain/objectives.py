@@ -70,7 +70,7 @@ class MaskedLanguageModel:
         embeddings = None
         if config.weight_sharing == "gdes":
             embeddings = DisentangledEmbeddings(main, width, self.init, lambda: self._generator_table)
-        self.main = Encoder("electra", main, width, self.init, embeddings, config.precision)
+        self.main = Encoder("electra", main, width, self.init, embeddings, config.precision, config.recompute_layers)
         self.generator = make_generator(config, self.main, self.init, token_counts)
         self.layers = [self.main, *(layer for layer in self.generator.layers if layer is not self.main)]
 

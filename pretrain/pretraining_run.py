@@ -118,7 +118,8 @@ class PretrainingRun:
         try:
             with self.devices.strategy.scope():
                 model = PretrainingModel(config, specials, counts)
-                optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
+                slot_dtype = tf.bfloat16 if config.bfloat16_slots else tf.float32
+                optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate, slot_dtype=slot_dtype)
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
                 f"the networks do not fit into memory ({error.message.splitlines()[0]}); choose a smaller model_size, "

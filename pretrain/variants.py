@@ -76,15 +76,10 @@ def _generator(passed: dict[str, Any], objective: str) -> str | None:
         if named:
             raise UserError(f'objective "mlm" has no generator, generator "{named}" contradicts it; leave it out')
         return None
-    said = [
-        kind
-        for kind, is_said in (
-            ("uniform", passed.get("uniform_generator")),
-            ("two_tower", passed.get("two_tower_generator")),
-            ("tied", passed.get("untied_generator") is False or passed.get("weight_sharing") == "all"),
-        )
-        if is_said
-    ]
+    booleans = (("uniform", "uniform_generator", True), ("two_tower", "two_tower_generator", True),
+                ("tied", "untied_generator", False), ("tied", "weight_sharing", "all"))  # fmt: skip
+    by = {kind: f"{name} {str(value).lower()}" for kind, name, value in booleans if passed.get(name) == value}
+    said = list(by)
     if objective == "electric":
         if other := next((kind for kind in (named, *said) if kind not in (None, "two_tower")), None):
             raise UserError(f'objective "electric" needs generator "two_tower"; the hparams say "{other}"')
@@ -93,7 +88,7 @@ def _generator(passed: dict[str, Any], objective: str) -> str | None:
         _agree(passed, "generator", named, _generator_booleans(named))
         return named
     if "two_tower" in said and len(said) > 1:
-        raise UserError(f'two_tower_generator true contradicts generator "{said[0]}", "{said[1]}"; choose one')
+        raise UserError(f"{' contradicts '.join(by.values())}; choose one")
     return said[0] if said else "small"
 
 
@@ -103,6 +98,13 @@ def _sharing(passed: dict[str, Any], objective: str, generator: str | None) -> s
         if named:
             raise UserError(f'weight_sharing "{named}" needs a generator with weights (small, tied, two_tower)')
         return None
+    if objective == "two_stage":
+        if own is False or named not in (None, "none"):
+            raise UserError(
+                'objective "two_stage" freezes the generator while the discriminator goes on, so they share nothing: '
+                'weight_sharing is "none" and untied_generator_embeddings true; leave them out'
+            )
+        return "none"
     if generator == "tied":
         if own or named not in (None, "all"):
             raise UserError(
@@ -111,13 +113,6 @@ def _sharing(passed: dict[str, Any], objective: str, generator: str | None) -> s
                 + " does not; choose one"
             )
         return "all"
-    if objective == "two_stage":
-        if own is False or named not in (None, "none"):
-            raise UserError(
-                'objective "two_stage" freezes the generator while the discriminator goes on, so they share nothing: '
-                'weight_sharing is "none" and untied_generator_embeddings true; leave them out'
-            )
-        return "none"
     if named in ("all", "gdes") and (named == "all" or generator != "small"):
         wanted = "tied" if named == "all" else "small"
         raise UserError(f'weight_sharing "{named}" needs generator "{wanted}"; got "{generator}"')

@@ -26,9 +26,7 @@ class StandardOutput:
     done, last = 0, None
 
     def __init__(self, stream: BinaryIO, header: str | None):
-        self._stream = stream
-        if header:
-            self.write([header])
+        self._stream, self._before = stream, [header] if header else []
 
     def write(self, rows: list[str]) -> None:
         """Writes rows and hands them on at once.
@@ -37,11 +35,26 @@ class StandardOutput:
           UserError: the reader has gone.
         """
         try:
-            self._stream.write("".join(f"{row}\n" for row in rows).encode())
+            self._stream.write("".join(f"{row}\n" for row in self._before + rows).encode())
             self._stream.flush()
+            self._before = []
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # nothing is left to fail at the end
             raise UserError("standard output was closed before all lines were scored") from error
+
+
+def check_continued(path: str) -> None:
+    """Raises a `UserError` where a file to be continued, or the JSON beside it, was not written by `ContinuedFile`."""
+    beside = path + ".json"
+    begun = os.path.exists(path) and os.path.getsize(path)
+    if begun and not os.path.exists(beside):
+        raise UserError(f"--output-file {path} exists, and no {beside} says that this command wrote it; name another "
+                        "file, or replace it with --overwrite")  # fmt: skip
+    if os.path.exists(beside):
+        found = read_json(beside)
+        if not (isinstance(found, dict) and {"checkpoint", "method"} <= found.keys()):
+            raise UserError(f"{beside}, where the settings of --output-file {path} go, is another file; name another "
+                            "--output-file, or replace both with --overwrite")  # fmt: skip
 
 
 class ContinuedFile:
@@ -53,17 +66,22 @@ class ContinuedFile:
       path: the file.
       settings: whatever changes a row.
       header: its first line, which is no row.
+      overwrite: begin anew, whatever was there.
 
     Raises:
       UserError: the file is something else's, was made with other settings, or is being written by another run.
     """
 
-    def __init__(self, path: str, settings: dict[str, Any], header: str | None):
+    def __init__(self, path: str, settings: dict[str, Any], header: str | None, overwrite: bool = False):
         self.path, self.done, self.last = path, 0, None
+        if not overwrite:
+            check_continued(path)
         with writing(f"the scores {path}"):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             self._file = open(path, "r+b" if os.path.exists(path) else "x+b")
             self._lock()
+            if overwrite:
+                self._file.truncate(0)
             self._check(settings)
             self._take_up(header)
 
@@ -84,12 +102,7 @@ class ContinuedFile:
         if not os.path.getsize(self.path):
             write_json(beside, settings)
             return
-        if not os.path.exists(beside):
-            raise UserError(
-                f"--output-file {self.path} exists, and no {beside} says that this command wrote it; name another file"
-            )
         before = read_json(beside)
-        before = before if isinstance(before, dict) else {}
         changed = [name for name in settings if before.get(name) != settings[name]]
         if changed:
             lines = (f"  {name}: {before.get(name)} there, {settings[name]} here" for name in changed)

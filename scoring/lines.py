@@ -78,8 +78,13 @@ def check_input(path: str, flag: str = "--input") -> None:
 def read_lines(path: str, counts: Counts) -> Iterator[str]:
     """The lines of a text file, compressed or not, or as they are of standard input ("-") or a pipe.
 
-    Lines end at LF, every CR and undecodable byte is dropped.
+    Lines end at LF, every CR and undecodable byte is dropped, and so is a byte-order mark at the beginning.
     """
+    for number, line in enumerate(_read_lines(path, counts)):
+        yield line if number else line.removeprefix("\ufeff")
+
+
+def _read_lines(path: str, counts: Counts) -> Iterator[str]:
     if path == STDIN:
         yield from _whole(line_pieces(sys.stdin.buffer, counts))
     elif _is_stream(path):

@@ -71,8 +71,10 @@ def read_lists(path: str, references: str | None) -> list[HypothesisList]:
             continue
         cells = line.split("\t", 2)
         score = _number(cells[1]) if len(cells) == 3 else None
-        if score is None:
+        if len(cells) < 3:
             raise _bad(path, number, f"expected id, system score and text, separated by tabs; got {line[:80]!r}")
+        if score is None:
+            raise _bad(path, number, f"the system score is no finite number: {cells[1]!r}")
         if cells[0] != last and cells[0] in lists:
             raise _bad(path, number, f"the list {cells[0]!r} goes on after another one; put its lines together")
         last = cells[0]

@@ -65,7 +65,7 @@ def _finish(seen: Seen, sums: float, scorer: Scorer, progress: Progress, path: s
     if not seen.tokens and not done:
         raise UserError(f"--input {path} has no line with text")
     progress.close()
-    say("; ".join(seen.summary(scorer.longest)))
+    say(("of the lines scored now: " if done else "") + "; ".join(seen.summary(scorer.longest)))
     if seen.tokens:
         mean = sums / seen.tokens
         perplexity = f", pseudo-perplexity {math.exp(-mean):.4g}" if scorer.method == "mlm" else ""

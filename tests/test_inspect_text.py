@@ -87,6 +87,10 @@ def test_what_a_model_lacks(training_data, text, tmp_path):
     (("--fillers", 0), "--fillers must be at least 1"),
     (("--embed", "x.npy", "--output", "tsv"), "--embed writes vectors alone"),
     (("--embed", "x.npy", "--layer", 3), "--layer must be from 0"),
+    (("--pooling", "mean"), "--pooling and --layer are for sentence vectors"),
+    (("--layer", 1), "--pooling and --layer are for sentence vectors"),
+    (("--output-file", "text.txt"), "is an input too"),
+    (("--embed", "."), "is a folder"),
     (("--max-seq-length", 4), "--max-seq-length must be at least 8"),
     (("--max-seq-length", 600), "over the model's position table of 512"),
     (("--vocab-file", "nowhere.txt"), "cannot read the vocabulary nowhere.txt"),
@@ -95,3 +99,13 @@ def test_bad_flags(training_data, text, tmp_path, monkeypatch, flags, part):
     monkeypatch.chdir(tmp_path)
     assert part in failed(inspect(trained(training_data, "electra"), text, *flags))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
+
+
+@pytest.mark.parametrize("flag", ["--output-file", "--embed"])
+def test_no_file_of_the_users_is_lost(training_data, text, tmp_path, flag):
+    out = tmp_path / "mine"
+    out.write_text("precious")
+    assert "exists; name another file" in failed(inspect(trained(training_data, "electra"), text, flag, out))
+    assert out.read_text() == "precious"
+    assert inspect(trained(training_data, "electra"), text, flag, out, "--overwrite").returncode == 0
+    assert out.read_bytes() != b"precious"

@@ -86,6 +86,17 @@ def test_random_weights_in_the_same_network(data):
     assert ours[name].shape == theirs[name].shape and np.corrcoef(ours[name].ravel(), theirs[name].ravel())[0, 1] < 0.5
 
 
+def test_frozen_layers_stay_as_they_are(data):
+    """Embeddings and the first block keep their bits and have no slots; the rest is trained."""
+    output = succeeded(finetune_tiny(data, "frozen", task_names=["rte"], freeze_layers=1, num_train_epochs=1))
+    assert "frozen of these" in output
+    ours, theirs = tensors(data / "out" / "frozen_1"), tensors(data / "models" / "tiny")
+    encoder = [name for name in theirs if name.startswith("electra/") and "adam" not in name]
+    still = {name for name in encoder if np.array_equal(ours[name], theirs[name])}
+    assert still == {name for name in encoder if "embeddings" in name or "/layer_0/" in name}
+    assert {name for name in encoder if f"{name}/adam_m" in ours} == set(encoder) - still
+
+
 def test_bucketing_changes_nothing_but_time(data):
     """Losses of each step and all results are those of batches padded to max_seq_length."""
     for task in ("rte", "chunk", "squad"):

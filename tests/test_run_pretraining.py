@@ -75,7 +75,8 @@ def test_a_checkpoint_is_a_released_one(training_data, whole):
 def test_devices_and_micro_batches_change_nothing(training_data, dropout):
     """Each way of dividing the batch gives the losses of one device; randomness belongs to the example."""
     same = {} if dropout else NO_DROPOUT
-    ways = {"one": {}, "mirrored": {"logical_cpus": 2}, "accumulated": {"gradient_accumulation_steps": 4}}
+    ways = {"one": {}, "mirrored": {"logical_cpus": 2}, "accumulated": {"gradient_accumulation_steps": 4},
+            "recomputed": {"recompute_layers": True}}  # fmt: skip
     for name, hparams in ways.items():
         run = pretrain if "logical_cpus" in hparams else pretrain_here
         succeeded(run(training_data, f"{name}-{dropout}", same, hparams))
@@ -107,7 +108,11 @@ def test_two_workers(training_data, whole, unused_ports):
     np.testing.assert_allclose(losses(training_data, "workers"), losses(training_data, "whole"), rtol=1e-5)
 
 
-@pytest.mark.parametrize("hparams", [{}, {"logical_cpus": 2}], ids=["one device", "two devices"])
+@pytest.mark.parametrize(
+    "hparams",
+    [{}, {"logical_cpus": 2, "bfloat16_slots": True}],
+    ids=["one device", "two devices"],
+)
 def test_killed_runs_end_with_the_same_bits(training_data, tmp_path, hparams):
     shutil.copytree(training_data, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("models"))
     asked = argparse.Namespace(kills=2, signal="KILL", steps=24, seed=1, hparams=[hparams])
@@ -167,7 +172,8 @@ VARIANTS = {
     "untied embeddings": {"untied_generator_embeddings": True},
     "all tied": {"untied_generator": False, "disallow_correct": True, "temperature": 0.7},
     "float16 with XLA": {"precision": "float16", "use_xla": True},
-    "bfloat16": {"precision": "bfloat16", "gradient_accumulation_steps": 2},
+    "bfloat16": {"precision": "bfloat16", "gradient_accumulation_steps": 2, "bfloat16_slots": True},
+    "recomputed with XLA": {"recompute_layers": True, "use_xla": True, "precision": "bfloat16"},
 }
 
 

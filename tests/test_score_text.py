@@ -133,6 +133,40 @@ def test_an_output_of_other_settings_or_another_text_is_left_alone(training_data
     assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize("rerank", [False, True], ids=["lines", "rerank"])
+def test_no_file_of_the_users_is_lost(training_data, tmp_path, rerank):
+    """Found before TensorFlow starts: the input as the output, a file of something else, also in the JSON's place."""
+    folder, lists = trained(training_data, "electric"), tmp_path / "lists.tsv"
+    lists.write_text("u1\t1\tthe license\nu1\t2\twarranty\n")
+    for name in ("foreign", "beside.json"):
+        (tmp_path / name).write_text('{"my": "own"}\n')
+    (tmp_path / "folder").mkdir()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    flags = ("--rerank", "--weight", 1) if rerank else ()
+    for name, part in (
+        ("lists.tsv", "is an input too"),
+        ("foreign", "exists; name another file" if rerank else "no " + str(tmp_path / "foreign.json")),
+        ("beside", "beside.json exists" if rerank else "is another file"),
+        ("folder", "is a folder"),
+    ):
+        result = score(folder, lists, *flags, "--output-file", tmp_path / name)
+        assert part in failed(result) and "method" not in result.stdout, name
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert score(folder, lists, *flags, "--output-file", tmp_path / "foreign", "--overwrite").returncode == 0
+    assert (tmp_path / "foreign").read_text().startswith("id\t" if rerank else "line\t")
+
+
+def test_a_mark_at_the_beginning_is_no_text(training_data, tmp_path):
+    """A byte-order mark neither becomes part of a text nor of a list's id."""
+    folder, lists = trained(training_data, "electric"), tmp_path / "lists.tsv"
+    lists.write_text("\ufeffu1\t1\tthe license\nu1\t2\twarranty\n")
+    (tmp_path / "references").write_text("\ufeffu1\twarranty\n")
+    flags = ("--rerank", "--references", tmp_path / "references", "--output-file", tmp_path / "best")
+    result = score(folder, lists, *flags)
+    assert result.returncode == 0, result.stderr
+    assert [row.split("\t")[0] for row in (tmp_path / "best").read_text().splitlines()] == ["id", "u1"]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Re-ranking
 
@@ -162,7 +196,7 @@ def test_rerank_with_a_weight(training_data, nbest, references, tmp_path):
     assert score(folder, lines, "--output", "jsonl", "--output-file", tmp_path / "scores").returncode == 0
     pll = [json.loads(row)["score"] or 0.0 for row in (tmp_path / "scores").read_text().splitlines()]
     for weight in (0.0, 0.01, 0.3, 4.0):
-        flags = ("--rerank", "--weight", weight, "--output-file", out, "--references", references)
+        flags = ("--rerank", "--weight", weight, "--output-file", out, "--references", references, "--overwrite")
         result = score(folder, nbest, *flags)
         assert result.returncode == 0, result.stderr
         total = [system + weight * value for (_, system, _), value in zip(LISTS, pll)]
@@ -230,8 +264,8 @@ def test_bad_text(training_data, tmp_path, content, part):
 @pytest.mark.parametrize("lists, references, part", [
     ("u1\t1\ta\nu2\t1\tb\n", "u1\ta\n", "lacks 1 of 2 lists: u2"),
     ("u1\t1\ta\nu2\t1\tb\nu1\t2\tc\n", "u1\ta\nu2\tb\n", "line 3: the list 'u1' goes on after another one"),
-    ("u1\tone\ta\n", "u1\ta\n", "line 1: expected id, system score and text"),
-    ("u1\tnan\ta\n", "u1\ta\n", "line 1: expected id, system score and text"),
+    ("u1\tone\ta\n", "u1\ta\n", "line 1: the system score is no finite number: 'one'"),
+    ("u1\tnan\ta\n", "u1\ta\n", "line 1: the system score is no finite number: 'nan'"),
     ("u1\t1\n", "u1\ta\n", "line 1: expected id, system score and text"),
     ("u1\t1\ta\n", "u1\ta\nu1\tb\n", "line 2: a second reference of 'u1'"),
     ("u1\t1\ta\n", "u1 a\n", "line 1: expected id and text"),
@@ -251,6 +285,8 @@ def test_bad_lists(tmp_path, training_data, lists, references, part):
     (("--weight", 1), "need --rerank"),
     (("--rerank", "--weight", 1, "--tokens"), "--tokens is for lines of text"),
     (("--rerank", "--weight", "nan"), "--weight must be a number"),
+    (("--rerank", "--weight", -1), "--weight must be a number, 0 or above"),
+    (("--output-file", f"{__file__}/x.tsv"), "cannot write in the folder"),
     (("--rerank", "--references", "nowhere"), "--references nowhere does not exist"),
 ])  # fmt: skip
 def test_bad_flags(training_data, text, flags, part):

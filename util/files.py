@@ -71,6 +71,24 @@ def writing(what: str) -> Iterator[None]:
         ) from error
 
 
+def check_new(path: str, flag: str, overwrite: bool, *inputs: str) -> None:
+    """Raises a `UserError` where a command's output may not be written to a path, so that nothing is lost.
+
+    Args:
+      path: of the file that is to be written.
+      flag: that names it.
+      overwrite: whether an existing file may be replaced.
+      inputs: files that are read, which is never the output.
+    """
+    if os.path.isdir(path):
+        raise UserError(f"{flag} {path} is a folder; name a file")
+    if any(os.path.exists(path) and os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
+        raise UserError(f"{flag} {path} is an input too; name another file")
+    if os.path.exists(path) and not overwrite:
+        raise UserError(f"{flag} {path} exists; name another file, or replace it with --overwrite")
+    check_writable(os.path.dirname(path) or ".")
+
+
 def check_writable(folder: str) -> None:
     """Raises a `UserError` where files cannot be written in a folder, which need not be there yet."""
     there = os.path.abspath(folder)

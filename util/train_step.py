@@ -41,14 +41,14 @@ class TrainStep:
 
     Args:
       task: what is trained.
-      optimizer: with slots made inside the strategy's scope.
+      optimizer: of the variables that move, with slots made inside the strategy's scope.
       strategy: which devices.
       rate: learning rate of a step.
       accumulation: micro-batches a step.
       loss_scaling: for float16.
       use_xla: compiles the gradient computation.
       released_quirks: the global norm counts looked-up rows one by one, as released.
-      frozen: names of the variables that do not move; asked when a step is traced.
+      frozen: names of the optimizer's variables that do not move; asked when a step is traced.
     """
 
     def __init__(
@@ -93,6 +93,11 @@ class TrainStep:
             STATE + "good_in_a_row": self.good_in_a_row,
         }
 
+    def _moving(self) -> dict[str, tf.Variable]:
+        """What this stage's steps move, by name; nothing else has a gradient."""
+        frozen = self.frozen()
+        return {name: variable for name, variable in self.optimizer.variables.items() if name not in frozen}
+
     # ---- training --------------------------------------------------------------------------------------------------
 
     def _run(self, iterator, count):
@@ -125,7 +130,8 @@ class TrainStep:
         scale = tf.identity(self.loss_scale)
         norm, factor = clip_factor(gradients, scale, rows)
         good = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
-        self.optimizer.apply(gradients, tf.where(good, factor, 0.0), self.rate(self.step), good, self.frozen())
+        moved = dict(zip(self._moving(), gradients))
+        self.optimizer.apply(moved, tf.where(good, factor, 0.0), self.rate(self.step), good, self.step)
         self._count(good)
         kept = tf.concat([sums, [1.0, norm]], 0)
         return tf.where(good, kept, 0.0), stop
@@ -142,11 +148,11 @@ class TrainStep:
             new = self._gradients(piece, totals, tf.identity(self.loss_scale))
             return i + 1, tf.nest.map_structure(tf.add, so_far, new)
 
-        start = ([tf.zeros(variable.shape) for variable in self.task.variables.values()], 0.0, tf.zeros([self.width]))
+        start = ([tf.zeros(variable.shape) for variable in self._moving().values()], 0.0, tf.zeros([self.width]))
         return tf.while_loop(lambda i, _: i < pieces, body, (0, start))[1]
 
     def _task_gradients(self, batch, totals, scale):
-        variables = list(self.task.variables.values())
+        variables = list(self._moving().values())
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             loss, sums = self.task.loss(batch, totals, training=True)

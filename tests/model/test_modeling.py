@@ -137,3 +137,30 @@ def test_low_precision_is_close(encoder, batch):
     output = half(*batch).sequence
     assert output.dtype == tf.bfloat16
     np.testing.assert_allclose(tf.cast(output, tf.float32), encoder(*batch).sequence, atol=0.1)
+
+
+def test_recomputed_blocks_have_the_same_gradients(batch):
+    """With dropout: the backward pass computes each block's inside a second time, and drops the same places."""
+
+    def gradients_of(recompute: bool):
+        encoder = built(recompute=recompute)
+        variables = list(named_variables([encoder]).values())
+        keys = tf.constant([1, 2, 3], tf.uint32)
+        weights = tf.constant(np.random.RandomState(1).normal(size=(3, 12, 32)).astype(np.float32))
+
+        @tf.function
+        def run():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weights * encoder(*batch, keys).sequence)
+            gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+            return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        graph = run.get_concrete_function().graph
+        return [gradient.numpy() for gradient in run()], sum(op.type == "Softmax" for op in graph.get_operations())
+
+    plain, plain_count = gradients_of(False)
+    recomputed, count = gradients_of(True)
+    assert (plain_count, count) == (2, 4)
+    assert max(np.abs(gradient).max() for gradient in plain) > 1
+    for a, b in zip(plain, recomputed, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.optimization import AdamWeightDecay, clip_factor, is_decayed, learning_rate
+from model.optimization import AdamWeightDecay, clip_factor, is_decayed, learning_rate, stochastic_bfloat16
 
 NAMES = ("electra/encoder/layer_0/output/dense/kernel", "electra/encoder/layer_0/output/LayerNorm/gamma",
          "electra/encoder/layer_0/output/dense/bias", "electra/embeddings/word_embeddings")  # fmt: skip
@@ -30,9 +30,9 @@ def optimizer():
     return AdamWeightDecay(variables, 0.01, {NAMES[3]: 0.25})
 
 
-def apply(optimizer, gradients, factor=1.0, rate=0.1, good=True):
-    tf.function(optimizer.apply)([tf.constant(g) for g in gradients], tf.constant(factor), tf.constant(rate),
-                                 tf.constant(good))  # fmt: skip
+def apply(optimizer, gradients, factor=1.0, rate=0.1, good=True, step=0):
+    moved = {name: tf.constant(gradient) for name, gradient in zip(optimizer.variables, gradients)}
+    tf.function(optimizer.apply)(moved, tf.constant(factor), tf.constant(rate), tf.constant(good), tf.constant(step))
 
 
 def test_updates(optimizer):
@@ -57,7 +57,9 @@ def test_updates(optimizer):
 
 
 @pytest.mark.parametrize("fault", [np.nan, np.inf])
-def test_a_bad_step_changes_no_bit(optimizer, fault):
+@pytest.mark.parametrize("slot_dtype", [tf.float32, tf.bfloat16])
+def test_a_bad_step_changes_no_bit(optimizer, fault, slot_dtype):
+    optimizer = AdamWeightDecay(optimizer.variables, 0.01, slot_dtype=slot_dtype)
     apply(optimizer, [np.ones((3, 2), np.float32)] * 4)
     before = [variable.numpy() for variable in (*optimizer.variables.values(), *optimizer.slots.values())]
     bad = [np.full((3, 2), fault, np.float32)] + [np.ones((3, 2), np.float32)] * 3
@@ -74,3 +76,42 @@ def test_clipping():
     assert float(norm) == 0.625 and float(factor) == pytest.approx(1 / 8)
     norm, factor = clip_factor([tf.zeros([2])])
     assert float(norm) == 0 and float(factor) == 1
+
+
+def test_only_what_has_a_gradient_moves(optimizer):
+    before = {name: variable.numpy() for name, variable in optimizer.variables.items()}
+    tf.function(optimizer.apply)({NAMES[1]: tf.ones((3, 2))}, 1.0, 0.1, tf.constant(True), 0)
+    moved = [name for name, variable in optimizer.variables.items() if not np.array_equal(variable, before[name])]
+    assert moved == [NAMES[1]] and not np.any(optimizer.slots[f"{NAMES[0]}/adam_m"])
+
+
+def test_rounding_is_right_on_average():
+    """Each value becomes one of its two neighbours in bfloat16; their mean over many draws is the value."""
+    values = np.array([1.0, 1.001, 1.0039, 3.3e-9, -2.7, 0.0], np.float32)
+    many = tf.tile(tf.constant(values)[None], [4000, 1])
+    draws = stochastic_bfloat16(many, tf.constant(7, tf.uint32)).numpy().astype(np.float64)
+    step = np.abs(values) * 2.0**-7
+    assert np.all(np.abs(draws - values) < np.maximum(step, 1e-30))
+    assert all(len(set(column)) <= 2 for column in draws.T) and set(draws[:, 0]) == {1.0}
+    np.testing.assert_allclose(draws.mean(0), values, atol=5 * np.max(step) / 2 / 4000**0.5)
+    assert abs(draws[:, 1].mean() - 1.001) < 5 * 2.0**-8 / 4000**0.5
+
+
+def test_narrow_moments_follow_the_wide_ones(optimizer):
+    """Moments in bfloat16 stay unbiased over 300 steps; rounded to the nearest, the second would not move at all."""
+    size = (40, 50)
+    wide, narrow = (AdamWeightDecay({"w": tf.Variable(tf.zeros(size))}, 0.0, slot_dtype=dtype)
+                    for dtype in (tf.float32, tf.bfloat16))  # fmt: skip
+    random = np.random.RandomState(0)
+    for one in (wide, narrow):
+        one.slots["w/adam_v"].assign(tf.ones(size, one.slots["w/adam_v"].dtype))
+    moves = [tf.function(one.apply) for one in (wide, narrow)]
+    for step in range(300):
+        gradient = tf.constant(random.normal(size=size).astype(np.float32))
+        for move in moves:
+            move({"w": gradient}, tf.constant(1.0), tf.constant(0.01), tf.constant(True), tf.constant(step))
+    assert narrow.slots["w/adam_m"].dtype == narrow.slots["w/adam_v"].dtype == tf.bfloat16
+    expected, found = (one.slots["w/adam_v"].numpy().astype(np.float64) for one in (wide, narrow))
+    np.testing.assert_allclose(found.mean(), expected.mean(), rtol=2e-3)
+    assert np.corrcoef(expected.ravel(), found.ravel())[0, 1] > 0.5
+    np.testing.assert_allclose(narrow.variables["w"], wide.variables["w"], atol=0.02)

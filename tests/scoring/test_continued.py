@@ -7,7 +7,7 @@ import pytest
 from scoring.continued import ContinuedFile
 from util.errors import UserError
 
-SETTINGS = {"method": "mlm", "tokens": False}
+SETTINGS = {"checkpoint": "c", "method": "mlm", "tokens": False}
 
 
 def rows_of(path, header="h") -> ContinuedFile:
