@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from model.tokenization import SPECIAL_TOKENS
 from pretrain.build_shards import add_text_arguments, check_folder, usable_sources
 from pretrain.example_building import Counts
+from pretrain.parts import Part, deal, find_parts
 from pretrain.runner import Runner, add_runner_arguments, chosen_runner
 from pretrain.text_files import find_files, is_binary
 from pretrain.vocab_learning import MAX_WORDS, count_words, forget_rare, learn_vocabulary, pieces_a_word
-from util import storage
+from util import filesystem
 from util.errors import UserError, run_main
+from util.files import write_text
 from util.log import say, seconds_text, table
 from util.progress import Progress
 from util.workers import run_workers, sigterm_interrupts
@@ -47,52 +49,46 @@ def check_args(args: argparse.Namespace) -> None:
     ):
         if value < least:
             raise UserError(f"{flag} {value} is too small: expected {least} or more")
-    if not storage.is_remote(args.output_file):
-        check_local_output(args.output_file)
-    if storage.exists(args.output_file) and not args.overwrite:
-        raise UserError(f"--output-file {args.output_file} exists: name another, or replace it with --overwrite")
-
-
-def check_local_output(path: str) -> None:
-    """A `UserError` where no file can have this name."""
-    if os.path.isdir(path):
-        raise UserError(f"--output-file {path} is a folder: expected the name of a file")
-    folder = os.path.dirname(os.path.abspath(path))
+    if filesystem.isdir(args.output_file):
+        raise UserError(f"--output-file {args.output_file} is a folder: expected the name of a file")
+    folder = os.path.dirname(os.path.abspath(args.output_file))  # a scheme is as the name of one below this one
     while not os.path.exists(folder):  # it is made when the vocabulary is written
         folder = os.path.dirname(folder)
-    if not os.path.basename(path) or not os.path.isdir(folder):
-        raise UserError(f'--output-file "{path}": expected the name of a file, below folders')
+    if not os.path.basename(args.output_file) or not os.path.isdir(folder):
+        raise UserError(f'--output-file "{args.output_file}": expected the name of a file, below folders')
+    if filesystem.exists(args.output_file) and not args.overwrite:
+        raise UserError(f"--output-file {args.output_file} exists: name another, or replace it with --overwrite")
 
 
 def count_corpus(args: argparse.Namespace, runner: Runner | None) -> tuple[Counter, Counts]:
     """The words of the corpus with their counts, and what was read."""
     paths = find_files(args.corpus_dir)
     sources = usable_sources(paths, lambda path: not is_binary(path), args.corpus_dir, "text files")
+    parts = find_parts(args.corpus_dir, sources, cut=True)
     if runner:
         from pretrain import beam_build  # needs an extra
 
         lower, strip_accents = args.do_lower_case, args.do_strip_accents
-        words, read = beam_build.count_words(runner, args.corpus_dir, sources, lower, strip_accents, args.output_file)
+        words, read = beam_build.count_words(runner, parts, lower, strip_accents, args.output_file)
     else:
-        words, read = count_in_processes(args, sources)
+        words, read = count_in_processes(parts, args)
     if not words:
         raise UserError(f"the {len(sources)} files in {args.corpus_dir} hold no words")
     read.skipped_files += len(paths) - len(sources)
     return words, read
 
 
-def count_in_processes(args: argparse.Namespace, sources: Sequence[str]) -> tuple[Counter, Counts]:
-    """The words of text files with their counts, and what was read."""
-    total = sum(map(os.path.getsize, sources))
+def count_in_processes(parts: Sequence[Part], args: argparse.Namespace) -> tuple[Counter, Counts]:
+    """The words of parts of text files with their counts, and what was read."""
+    total = sum(part.size for part in parts)
     progress = Progress("counting words", total / 1e6, "MB")
-    latest = [Counts() for _ in range(args.num_processes)]
+    jobs = [(hand, args.do_lower_case, args.do_strip_accents) for hand in deal(parts, args.num_processes)]
+    latest = [Counts() for _ in jobs]
 
     def on_report(job: int, counts: Counts) -> None:
         latest[job] = counts
         progress.update(sum(c.bytes_read for c in latest) / 1e6)
 
-    n = args.num_processes
-    jobs = [(sources[job::n], args.do_lower_case, args.do_strip_accents) for job in range(n)]
     words: Counter[str] = Counter()
     read = Counts()
     for job_words, job_counts in run_workers(count_words, jobs, on_report):
@@ -116,9 +112,9 @@ def main() -> int:
         vocabulary = learn_vocabulary(words, args.vocab_size, args.min_frequency, args.num_unused)
         pieces, unknown = pieces_a_word(words, vocabulary)
         try:
-            storage.write_text(args.output_file, "\n".join(vocabulary) + "\n")
+            write_text(args.output_file, "\n".join(vocabulary) + "\n")
         except OSError as error:
-            raise UserError(f"cannot write --output-file {args.output_file}: {storage.reason(error)}") from error
+            raise UserError(f"cannot write --output-file {args.output_file}: {error.strerror}") from error
     rows = [
         ("files read", read.files),
         ("files skipped (no text)", read.skipped_files),

@@ -9,43 +9,42 @@ writes under names of its own; those of the attempts whose results Beam keeps ar
 import dataclasses
 import functools
 import gc
-import json
 import logging
 import os
 import shlex
 import signal
 import sys
-import tempfile
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from model.tokenization import Vocabulary
+from pretrain import vocab_learning
 from pretrain.build_shards import BuildSettings, write_parts
-from pretrain.example_building import Counts, Piece
-from pretrain.parts import Job, Part, deal, find_parts
+from pretrain.example_building import Counts
+from pretrain.parts import Job, Part, deal
 from pretrain.runner import Runner
 from pretrain.shard_folder import FAILURE, RESULT
-from pretrain.text_files import text_file
-from pretrain.vocab_learning import MAX_WORDS, Report, count_words_of, forget_rare
-from util import storage
+from pretrain.vocab_learning import MAX_WORDS, forget_rare
+from util import filesystem
 from util.errors import UserError
+from util.files import read_json, write_json, write_text, writing
 from util.log import say
 from util.workers import uninterrupted
 
 COUNTING_JOBS = 256  # at most: each gives its words, all of which are put together
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+Report = Callable[[Counts], None]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Shards
@@ -65,8 +64,7 @@ def write_shards(
     for job_counts, job_shards in run_jobs(settings.runner, jobs, work, _joined, building):
         counts.add(Counts(**job_counts))
         shards |= job_shards
-    names = [name for job in jobs for name in job.shards]
-    names.sort(key=lambda name: int(name.split("-")[1]))
+    names = sorted(shards, key=lambda name: int(name.split("-")[1]))
     return counts, {name: shards[name][1] for name in names}, {name: shards[name][0] for name in names}
 
 
@@ -75,34 +73,20 @@ def _write_job(
 ) -> list[tuple[dict, dict]]:
     """Does one job: [(its counts, {name of a shard: (its name in `building`, number of records)})]."""
     attempt = uuid.uuid4().hex
-    files = [f"{name}.{attempt}" for name in job.shards]
-    with _place_to_write(building, files) as folder:
-        counts, records = write_parts(job.parts, files, folder, settings, vocabulary, report)
-        if folder != building:
-            for file in files:
-                storage.upload(os.path.join(folder, file), os.path.join(building, file))
+    files = {name: f"{name}.{attempt}" for name in job.shards}
+    with ExitStack() as failing:
+        failing.callback(_remove, building, files.values())
+        counts, records = write_parts(job.parts, tuple(files.values()), building, settings, vocabulary, report)
+        failing.pop_all()
     gc.collect()  # the tokenizer of a job refers to itself, and a process does many jobs
-    return [(dataclasses.asdict(counts), {name: (file, records[file]) for name, file in zip(job.shards, files)})]
+    return [(dataclasses.asdict(counts), {name: (file, records[file]) for name, file in files.items()})]
 
 
-@contextmanager
-def _place_to_write(building: str, files: Sequence[str]) -> Iterator[str]:
-    """The folder of incomplete shards itself, or a local one where it has a scheme: its files cannot be many at a time.
-
-    What a job that fails has written is removed, to make room for the next attempt.
-    """
-    if storage.is_remote(building):
-        with tempfile.TemporaryDirectory() as folder:
-            yield folder
-        return
-    complete = False
-    try:
-        yield building
-        complete = True
-    finally:
-        if not complete:
-            paths = [os.path.join(building, file) for file in files]
-            storage.remove([path for path in paths if os.path.exists(path)])
+def _remove(folder: str, names: Iterable[str]) -> None:
+    """Removes what a job that failed has written: on a full disk, it makes room for saying so."""
+    for path in (os.path.join(folder, name) for name in names):
+        if filesystem.exists(path):
+            filesystem.remove(path)
 
 
 def _joined(results: Iterable[list]) -> list:
@@ -114,28 +98,24 @@ def _joined(results: Iterable[list]) -> list:
 
 
 def count_words(
-    runner: Runner, corpus: str, sources: Sequence[str], lower: bool, strip_accents: bool, output_file: str
+    runner: Runner, parts: Sequence[Part], lower: bool, strip_accents: bool, output_file: str
 ) -> tuple[Counter, Counts]:
-    """How often each word occurs in text files of a corpus, and what was read; it comes back beside `output_file`."""
-    parts, sizes = find_parts(corpus, sources, cut=True)
-    jobs = [tuple(parts[i] for i in hand) for hand in deal(parts, sizes, COUNTING_JOBS)]
+    """How often each word occurs in parts of text files, and what was read; it comes back beside `output_file`."""
+    jobs = [tuple(hand) for hand in deal(parts, COUNTING_JOBS)]
     work = functools.partial(_count_job, lower=lower, strip_accents=strip_accents)
     folder = f"{output_file}.tmp-{uuid.uuid4().hex}"
-    storage.make_folder(folder)
+    with writing(f"beside {output_file}"):
+        filesystem.makedirs(folder)
     try:
         words, counts = run_jobs(runner, jobs, work, _words_together, folder)
     finally:
         with uninterrupted():
-            storage.remove([os.path.join(folder, name) for name in storage.names(folder)])
-            storage.remove_empty_folder(folder)
+            filesystem.rmtree(folder)
     return Counter(words), Counts(**counts)
 
 
 def _count_job(parts: Sequence[Part], lower: bool, strip_accents: bool, report: Report) -> tuple[dict, dict]:
-    def sources(read: Counts) -> Iterator[Iterator[Iterable[Piece]]]:
-        return (text_file(part.path, None, read, *part.section) for part in parts)
-
-    words, counts = count_words_of(sources, lower, strip_accents, report)
+    words, counts = vocab_learning.count_words(parts, lower, strip_accents, report)
     return dict(words), dataclasses.asdict(counts)
 
 
@@ -158,24 +138,33 @@ class _OtherFailureError(Exception):
 
 
 class _Work(beam.DoFn):
-    """Does jobs; what the user can mend is written down for the process that waits, whatever the runner makes of it.
-
-    A runner that does not try again can stop all jobs at once (`stop_with_others`), which Beam would finish first.
-    """
+    """Does jobs. Where a runner does not try again, one that fails stops all (`stop_with_others`); Beam would not."""
 
     def __init__(self, work: Callable[..., Any], failure: str, stop_with_others: bool):
         self._work, self._failure, self._stop_with_others = work, failure, stop_with_others
 
     def process(self, job: Any) -> Iterator[Any]:
-        try:
+        with _noted(self._failure):
             yield self._work(job, report=self._look_around)
-        except UserError as error:
-            storage.write_text(self._failure, str(error))
-            raise
 
     def _look_around(self, _: Counts) -> None:
-        if self._stop_with_others and storage.exists(self._failure):
+        if self._stop_with_others and filesystem.exists(self._failure):
             raise _OtherFailureError
+
+
+def _write_result(result: Any, folder: str) -> None:
+    with _noted(os.path.join(folder, FAILURE)), writing(f"the result of the jobs in {folder}"):
+        write_json(os.path.join(folder, RESULT), result)
+
+
+@contextmanager
+def _noted(failure: str) -> Iterator[None]:
+    """Writes down what the user can mend for the process that waits, whatever a runner makes of it."""
+    try:
+        yield
+    except UserError as error:
+        write_text(failure, str(error).encode(errors="backslashreplace").decode())  # names of files may be no UTF-8
+        raise
 
 
 def run_jobs(
@@ -194,8 +183,7 @@ def run_jobs(
     local = runner.name in StandardOptions.LOCAL_RUNNERS
     # A local runner logs each failure with its traceback, and raises it too; the others tell of the job as it goes.
     logging.getLogger().setLevel(logging.CRITICAL if local else logging.INFO)
-    FileSystems.set_options(options)
-    failure = os.path.join(folder, FAILURE)
+    failure, result = os.path.join(folder, FAILURE), os.path.join(folder, RESULT)
     say(f"{len(jobs)} jobs for {runner}; it tells nothing of how far they are")
     try:
         pipeline = beam.Pipeline(_engine(runner.name, options), options)
@@ -206,13 +194,12 @@ def run_jobs(
         | "Jobs" >> beam.Create(jobs)
         | "Work" >> beam.ParDo(_Work(work, failure, stop_with_others=local))
         | "Merge" >> beam.CombineGlobally(merge).without_defaults()
-        | "Write the result" >> beam.Map(_write_result, os.path.join(folder, RESULT))
+        | "Write the result" >> beam.Map(_write_result, folder)
     )
     _run(pipeline, failure)
-    result = storage.read_text(os.path.join(folder, RESULT))
-    if result is None:
+    if not filesystem.exists(result):
         raise UserError(f"{runner.name} was stopped before all jobs were done")
-    return json.loads(result)
+    return read_json(result, "result of the jobs")
 
 
 def _engine(name: str, options: PipelineOptions) -> str | FnApiRunner:
@@ -246,10 +233,6 @@ def _leave_with(parent: int) -> None:
     os._exit(1)
 
 
-def _write_result(result: Any, path: str) -> None:
-    storage.write_text(path, json.dumps(result))
-
-
 def _run(pipeline: beam.Pipeline, failure: str) -> None:
     """Runs a pipeline to its end; an interruption, or what a job wrote down, goes before what Beam makes of it."""
     interrupted = False
@@ -257,7 +240,7 @@ def _run(pipeline: beam.Pipeline, failure: str) -> None:
     def interrupt(*_):
         nonlocal interrupted
         interrupted = True
-        storage.write_text(failure, "interrupted")
+        write_text(failure, "interrupted")
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -273,6 +256,6 @@ def _run(pipeline: beam.Pipeline, failure: str) -> None:
             running.cancel()
         if interrupted:
             raise KeyboardInterrupt
-        message = None if ended else storage.read_text(failure)
-        if message:
-            raise UserError(message) from None
+        if not ended and filesystem.exists(failure):
+            with filesystem.open(failure, encoding="utf-8") as file:
+                raise UserError(file.read()) from None

@@ -8,7 +8,6 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
@@ -18,14 +17,13 @@ from pretrain.manifest import MANIFEST_NAME
 from pretrain.parts import Job, Part, find_parts, plan_jobs
 from pretrain.runner import Runner, add_runner_arguments, chosen_runner
 from pretrain.shard_folder import BUILDING, building_folder, publish
-from util import storage
+from util import filesystem
 from util.errors import UserError
 from util.log import count_text, say, seconds_text, table
 from util.progress import Progress
 from util.workers import run_workers, sigterm_interrupts
 
 DEFAULT_SEED = 42
-THREADS = 32  # that look at files with a scheme before a build
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,12 +112,7 @@ def common_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def usable_sources(paths: list[str], usable: Callable[[str], bool], folder: str, expected: str) -> tuple[str, ...]:
     """The files that a builder can read; a `UserError` where there is none."""
-    if storage.is_remote(folder):
-        with ThreadPoolExecutor(THREADS) as threads:
-            checks = list(threads.map(usable, paths))
-    else:
-        checks = map(usable, paths)
-    sources = tuple(path for path, good in zip(paths, checks) if good)
+    sources = tuple(path for path in paths if usable(path))
     if not sources:
         found = f"none of its {len(paths)} files is one" if paths else "it is empty"
         raise UserError(f"nothing to read in {folder}: expected {expected}; {found}")
@@ -129,8 +122,7 @@ def usable_sources(paths: list[str], usable: Callable[[str], bool], folder: str,
 def check_folder(folder: str, flag: str) -> None:
     """A `UserError` unless a folder is there and can be listed."""
     try:
-        if not storage.is_remote(folder):
-            os.listdir(folder)
+        filesystem.listdir(folder)
     except OSError as error:
         raise UserError(f"cannot read the folder {folder} ({flag}): {error.strerror}") from error
 
@@ -143,8 +135,7 @@ def build(settings: BuildSettings) -> int:
     """Builds all shards and their manifest; gives the exit code."""
     start = time.monotonic()
     _check_settings(settings)
-    with storage.local_copy(settings.vocab_file) as path:
-        vocabulary = load_vocab(path)
+    vocabulary = load_vocab(settings.vocab_file)
     say(
         f"{len(settings.sources)} input files, {len(vocabulary)} pieces, length {settings.max_seq_length}, "
         f"{settings.runner or f'{settings.num_processes} processes'}, {settings.num_out_files} shards, "
@@ -182,8 +173,6 @@ def _check_settings(settings: BuildSettings) -> None:
             f"--num-out-files {settings.num_out_files} is less than --num-processes {settings.num_processes}: each "
             "process needs a shard of its own"
         )
-    if storage.is_remote(settings.output_dir) and not settings.runner:
-        raise UserError(f"the output folder {settings.output_dir} has a scheme: shards go there with --runner only")
     if settings.num_processes > len(settings.sources) and not settings.seed_per_file:
         say(
             f"note: {settings.num_processes} processes share {len(settings.sources)} input files: some have nothing to "
@@ -193,9 +182,9 @@ def _check_settings(settings: BuildSettings) -> None:
 
 def _jobs(settings: BuildSettings) -> list[Job]:
     """What there is to do with `seed_per_file`: a job a process, or as many as there can be for a runner."""
-    parts, sizes = find_parts(settings.corpus, settings.sources, cut=settings.blanks_separate_docs)
+    parts = find_parts(settings.corpus, settings.sources, cut=settings.blanks_separate_docs)
     num_jobs = len(parts) if settings.runner else settings.num_processes
-    return plan_jobs(parts, sizes, num_jobs, shard_names(settings))
+    return plan_jobs(parts, num_jobs, shard_names(settings))
 
 
 def _run_jobs(settings: BuildSettings, vocabulary: Vocabulary) -> tuple[Counts, dict[str, int]]:
@@ -208,7 +197,7 @@ def _run_jobs(settings: BuildSettings, vocabulary: Vocabulary) -> tuple[Counts, 
     else:
         work = write_examples
         jobs = [(job, settings) for job in range(settings.num_processes)]
-    total = sum(os.path.getsize(path) for path in settings.sources if os.path.exists(path))
+    total = sum(filesystem.size(path) for path in settings.sources if filesystem.exists(path))
     progress = Progress("building examples", total / 1e6, "MB")
     latest = [Counts() for _ in jobs]
 
@@ -375,11 +364,10 @@ def _open_shards(folder: str, names: Sequence[str]) -> Iterator[list[BinaryIO]]:
     _allow_open_files(len(names) + 64)
     try:
         with ExitStack() as stack:
-            shards = [stack.enter_context(open(os.path.join(folder, name), "xb", 1 << 14)) for name in names]
+            shards = [stack.enter_context(filesystem.open(os.path.join(folder, name), "xb")) for name in names]
             yield shards
             for shard in shards:
-                shard.flush()
-                os.fsync(shard.fileno())
+                filesystem.settle(shard)
     except OSError as error:
         hint = "; use fewer --num-out-files or more --num-processes" if error.errno == errno.EMFILE else ""
         raise UserError(f"cannot write the shards in {folder}: {error.strerror}{hint}; they are removed") from error

@@ -1,12 +1,11 @@
 """The manifest beside a builder's shards: what they hold and how they were made."""
 
-import json
 import os
 from typing import Any
 
-from util import storage
+from util import filesystem
 from util.errors import UserError
-from util.files import read_json
+from util.files import read_json, write_json
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -27,10 +26,9 @@ _TYPES = {
 def read_manifest(folder: str) -> dict[str, Any] | None:
     """The manifest of a folder of shards, None where there is none; a `UserError` where it is malformed."""
     path = os.path.join(folder, MANIFEST_NAME)
-    if not storage.exists(path):
+    if not filesystem.exists(path):
         return None
-    with storage.local_copy(path) as local:
-        manifest = read_json(local, "manifest of the shards" if local == path else f"copy of {path}")
+    manifest = read_json(path, "manifest of the shards")
     if not isinstance(manifest, dict) or manifest.get("format") != MANIFEST_FORMAT:
         raise UserError(f'{path} is no manifest of shards: expected a JSON object with "format": {MANIFEST_FORMAT}')
     for name, kind in _TYPES.items():
@@ -43,5 +41,4 @@ def read_manifest(folder: str) -> dict[str, Any] | None:
 
 def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
     """Writes the manifest of a folder of shards at once."""
-    content = {"format": MANIFEST_FORMAT, **manifest}
-    storage.write_text(os.path.join(folder, MANIFEST_NAME), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_json(os.path.join(folder, MANIFEST_NAME), {"format": MANIFEST_FORMAT, **manifest})

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pretrain.text_files import guarded_reading, is_compressed
-from util import storage
+from pretrain.text_files import guarded_reading, open_source
+from util import filesystem
 
 PART_BYTES = 64 << 20
 CUT_WINDOW = 1 << 20  # bytes after each multiple of PART_BYTES among which a blank line is looked for
@@ -21,10 +21,11 @@ _BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")  # other white space makes a blank li
 
 
 class Part(NamedTuple):
-    """Bytes `start` to `end` of a file (None: to its end); `name` is its path relative to the corpus."""
+    """`size` bytes, from `start` to `end` (None: the file's), of a file; `name` is its path relative to the corpus."""
 
     path: str
     name: str
+    size: int
     number: int = 0
     start: int = 0
     end: int | None = None
@@ -47,33 +48,30 @@ class Job:
     shards: tuple[str, ...]
 
 
-def find_parts(folder: str, paths: Sequence[str], cut: bool) -> tuple[list[Part], list[int]]:
-    """The parts of files below a folder, and about how many bytes each has.
+def find_parts(folder: str, paths: Sequence[str], cut: bool) -> list[Part]:
+    """The parts of files below a folder.
 
     Args:
       folder: the corpus.
       paths: the files.
       cut: whether blank lines end documents, so that files of text may be cut there.
     """
-    remote = storage.remote_sizes(folder) if storage.is_remote(folder) else None
-    parts: list[Part] = []
-    sizes: list[int] = []
+    parts = []
     for path in paths:
         with guarded_reading(path):
-            size = os.path.getsize(path) if remote is None else remote[path]
-        name = os.path.relpath(path, folder) if remote is None else path[len(folder.rstrip("/")) + 1 :]
+            size = filesystem.size(path)
+        name = os.path.relpath(path, folder)
         places = [0, *(_cuts(path, size) if cut and size > PART_BYTES else ()), size]
         for number, (start, end) in enumerate(zip(places, places[1:])):
-            parts.append(Part(path, name.replace(os.sep, "/"), number, start, end if end < size else None))
-            sizes.append(end - start)
-    return parts, sizes
+            parts.append(Part(path, name, end - start, number, start, end if end < size else None))
+    return parts
 
 
 def _cuts(path: str, size: int) -> list[int]:
     """Where a text file is cut; one that is compressed cannot be."""
     cuts = []
-    with guarded_reading(path), storage.open_binary(path) as file:
-        if is_compressed(file):
+    with guarded_reading(path), open_source(path) as (content, file):
+        if content is not file:
             return []
         for place in range(PART_BYTES, size, PART_BYTES):
             file.seek(place)
@@ -83,24 +81,24 @@ def _cuts(path: str, size: int) -> list[int]:
     return cuts
 
 
-def deal(parts: Sequence[Part], sizes: Sequence[int], num_hands: int) -> list[list[int]]:
-    """Deals parts out into about equal numbers of bytes: the numbers of the parts of each hand, none of them empty.
+def deal(parts: Sequence[Part], num_hands: int) -> list[list[Part]]:
+    """Deals parts out into hands of about equal numbers of bytes, none of them empty.
 
     The same arguments give the same hands.
     """
-    queue = [(0, 0, hand) for hand in range(min(num_hands, len(parts)))]  # bytes, parts (some are empty), which hand
-    hands: list[list[int]] = [[] for _ in queue]
-    for i in sorted(range(len(parts)), key=lambda i: (-sizes[i], i)):  # the largest first, to where the least is
+    hands: list[list[int]] = [[] for _ in range(min(num_hands, len(parts)))]
+    queue = [(0, 0, hand) for hand in range(len(hands))]  # bytes, parts (some are empty), which hand
+    for i in sorted(range(len(parts)), key=lambda i: -parts[i].size):  # the largest first, to where the least is
         load, held, hand = queue[0]
-        heapq.heapreplace(queue, (load + sizes[i], held + 1, hand))
+        heapq.heapreplace(queue, (load + parts[i].size, held + 1, hand))
         hands[hand].append(i)
-    return [sorted(hand) for hand in hands]
+    return [[parts[i] for i in sorted(hand)] for hand in hands]
 
 
-def plan_jobs(parts: Sequence[Part], sizes: Sequence[int], num_jobs: int, shards: Sequence[str]) -> list[Job]:
+def plan_jobs(parts: Sequence[Part], num_jobs: int, shards: Sequence[str]) -> list[Job]:
     """Deals parts and shards out to jobs, no more than there are of either, for shards of about the same size."""
-    hands = deal(parts, sizes, min(num_jobs, len(shards)))
-    loads = [sum(sizes[i] for i in hand) for hand in hands]
+    hands = deal(parts, min(num_jobs, len(shards)))
+    loads = [sum(part.size for part in hand) for hand in hands]
     names = [[shard] for shard in shards[: len(hands)]]
     queue = [(-load / 2, job) for job, load in enumerate(loads)]
     heapq.heapify(queue)
@@ -108,4 +106,4 @@ def plan_jobs(parts: Sequence[Part], sizes: Sequence[int], num_jobs: int, shards
         _, job = queue[0]
         names[job].append(shard)
         heapq.heapreplace(queue, (-loads[job] / (len(names[job]) + 1), job))
-    return [Job(tuple(parts[i] for i in hand), tuple(own)) for hand, own in zip(hands, names)]
+    return [Job(tuple(hand), tuple(own)) for hand, own in zip(hands, names)]

@@ -9,7 +9,8 @@ import logging
 import shlex
 
 from util.errors import UserError, nearest_hint
-from util.storage import INSTALL_BEAM
+
+INSTALL_BEAM = "pip install -r requirements-beam.txt"
 
 
 @dataclasses.dataclass(frozen=True)

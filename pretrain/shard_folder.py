@@ -1,4 +1,4 @@
-"""The output folder of a build: shards appear in it when all of them are complete, the manifest last."""
+"""A builder's output folder: shards get their place in it when all of them are complete, the manifest last."""
 
 import os
 import re
@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from pretrain.manifest import MANIFEST_NAME, read_manifest, write_manifest
-from util import storage
+from util import filesystem
 from util.errors import UserError
 from util.workers import uninterrupted
 
 BUILDING = "building.tmp"  # the folder, within the output folder, of shards that are not complete
 FAILURE, RESULT = "failure.txt", "result.json"  # what the jobs of a runner leave there
 _SHARD_NAME = re.compile(r"pretrain_data\.tfrecord-\d+-of-\d+")
-_BUILT_NAME = re.compile(_SHARD_NAME.pattern + r"(\.[0-9a-f]{32})?")  # a job that may run twice marks its shards
+_BUILT_NAME = re.compile(  # an attempt of a runner's job marks its shards; whole files are written beside
+    rf"({_SHARD_NAME.pattern}(\.[0-9a-f]{{32}})?|{re.escape(MANIFEST_NAME)}|{FAILURE}|{RESULT})(\.tmp-\d+)?"
+)
 
 
 @contextmanager
@@ -22,16 +24,15 @@ def building_folder(output: str, overwrite: bool) -> Iterator[str]:
     """The folder of incomplete shards; it is gone afterwards, whatever happens."""
     building = os.path.join(output, BUILDING)
     try:
-        storage.make_folder(output)
-        if (names := storage.names(output)) and not overwrite:
+        filesystem.makedirs(output)
+        if (names := filesystem.listdir(output)) and not overwrite:
             what = "leftovers of an interrupted build" if BUILDING in names else "files"
             raise UserError(f"the output folder {output} holds {what}: name another, or replace them with --overwrite")
         read_manifest(output)  # a manifest.json that is not a builder's is not ours to replace
-        if BUILDING in names:
-            _remove_folder(building)
-        storage.make_folder(building)
+        _remove_folder(building)
+        filesystem.makedirs(building)
     except OSError as error:
-        raise UserError(f"cannot write to the output folder {output}: {storage.reason(error)}") from error
+        raise UserError(f"cannot write to the output folder {output}: {error.strerror}") from error
     try:
         yield building
     finally:
@@ -40,10 +41,14 @@ def building_folder(output: str, overwrite: bool) -> Iterator[str]:
 
 
 def _remove_folder(building: str) -> None:
-    ours = (MANIFEST_NAME, FAILURE, RESULT)
-    names = [name for name in storage.names(building) if _BUILT_NAME.fullmatch(name) or name in ours]
-    storage.remove([os.path.join(building, name) for name in names])
-    storage.remove_empty_folder(building)
+    if not filesystem.isdir(building):
+        return
+    names = filesystem.listdir(building)
+    ours = [name for name in names if _BUILT_NAME.fullmatch(name)]
+    for name in ours:
+        filesystem.remove(os.path.join(building, name))
+    if len(ours) == len(names):
+        filesystem.rmtree(building)
 
 
 def publish(output: str, building: str, manifest: dict[str, Any], files: Mapping[str, str]) -> None:
@@ -57,10 +62,10 @@ def publish(output: str, building: str, manifest: dict[str, Any], files: Mapping
     try:
         write_manifest(building, manifest)
     except OSError as error:
-        raise UserError(f"cannot write the manifest in {building}: {storage.reason(error)}") from error
-    old = [name for name in storage.names(output) if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME]
-    new = [(files.get(name, name), name) for name in (*manifest["shards"], MANIFEST_NAME)]
+        raise UserError(f"cannot write the manifest in {building}: {error.strerror}") from error
     with uninterrupted():
-        storage.remove([os.path.join(output, name) for name in old])
-        for pairs in (new[:-1], new[-1:]):
-            storage.rename([(os.path.join(building, file), os.path.join(output, name)) for file, name in pairs])
+        for name in filesystem.listdir(output):
+            if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME:
+                filesystem.remove(os.path.join(output, name))
+        for name in (*manifest["shards"], MANIFEST_NAME):
+            filesystem.rename(os.path.join(building, files.get(name, name)), os.path.join(output, name))

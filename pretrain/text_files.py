@@ -15,7 +15,7 @@ from typing import BinaryIO
 import zstandard
 
 from pretrain.example_building import Counts, Piece
-from util import storage
+from util import filesystem
 from util.errors import UserError
 
 BLOCK = 1 << 18  # bytes that are read at a time
@@ -70,42 +70,31 @@ def guarded_reading(path: str) -> Iterator[None]:
 
 def find_files(folder: str, recursive: bool = True) -> list[str]:
     """The files below a folder, sorted by their paths; links to folders are not followed."""
-    if storage.is_remote(folder):
-        start = len(folder.rstrip("/")) + 1
-        return sorted(path for path in storage.remote_sizes(folder) if recursive or "/" not in path[start:])
 
     def fail(error: OSError) -> None:
         raise UserError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
     found = []
-    for parent, folders, names in os.walk(folder, onerror=fail):
+    for parent, folders, names in filesystem.walk(folder, onerror=fail):
         found += (os.path.join(parent, name) for name in names)
         if not recursive:
             folders.clear()
+    if filesystem.is_remote(folder):
+        return sorted(found)
     return sorted(path for path in found if os.path.isfile(path) or not os.path.exists(path))  # a dead link is an error
 
 
 @contextmanager
 def open_source(path: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Opens a file as (its content, the file itself): gzip, bzip2, xz and zstd are known by their first bytes."""
-    with storage.open_binary(path) as raw:
-        opener = _opener(raw)
+    with filesystem.open(path, "rb") as raw:
+        start = raw.peek(8)
+        opener = next((opener for magic, opener in _MAGIC.items() if start.startswith(magic)), None)
         if opener is None:
             yield raw, raw
         else:
             with closing(opener(raw)) as content:
                 yield content, raw
-
-
-def _opener(raw: BinaryIO) -> Callable[[BinaryIO], BinaryIO] | None:
-    start = raw.read(8)
-    raw.seek(0)
-    return next((opener for magic, opener in _MAGIC.items() if start.startswith(magic)), None)
-
-
-def is_compressed(raw: BinaryIO) -> bool:
-    """Whether a file is compressed; it is at its start before and after."""
-    return _opener(raw) is not None
 
 
 def is_binary(path: str) -> bool:

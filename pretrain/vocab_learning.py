@@ -7,10 +7,11 @@ The same words give the same vocabulary: nothing depends on chance or on the ord
 import heapq
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from model.tokenization import MAX_WORD_LENGTH, SPECIAL_TOKENS, UNK, WordSplitter, is_cjk, is_punctuation, word_pieces
-from pretrain.example_building import Counts, Piece
+from pretrain.example_building import Counts
+from pretrain.parts import Part
 from pretrain.text_files import text_file
 
 MAX_CHUNKS = 500_000  # strings between white space that are counted before they are split into words
@@ -25,26 +26,16 @@ Report = Callable[[Counts], None] | None
 
 
 def count_words(
-    paths: Sequence[str], lower: bool, strip_accents: bool, report: Report = None
+    parts: Sequence[Part], lower: bool, strip_accents: bool, report: Report = None
 ) -> tuple[Counter, Counts]:
-    """How often each word occurs in text files, and what was read."""
-    return count_words_of(lambda read: (text_file(path, None, read) for path in paths), lower, strip_accents, report)
-
-
-def count_words_of(
-    sources: Callable[[Counts], Iterable[Iterable[Iterable[Piece]]]],
-    lower: bool,
-    strip_accents: bool,
-    report: Report = None,
-) -> tuple[Counter, Counts]:
-    """How often each word occurs in what `sources`, given the counts to keep, reads one after the other."""
+    """How often each word occurs in parts of text files, and what was read."""
     splitter = WordSplitter(lower, strip_accents)
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
     counts = Counts()
     last = time.monotonic()
-    for source in sources(counts):
-        for pieces in source:
+    for part in parts:
+        for pieces in text_file(part.path, None, counts, *part.section):
             for text, _ in pieces:
                 chunks.update(splitter.chunks(text))
                 if len(chunks) > MAX_CHUNKS:

@@ -1,9 +1,10 @@
-"""--runner with Apache Beam's direct runner: records, one process or two, repeated bundles, failures, object stores."""
+"""--runner with Apache Beam's direct runner: records, one process or two, repeated bundles, failures, ram://."""
 
 import functools
 import gzip
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -17,11 +18,14 @@ import build_openwebtext_pretraining_dataset
 import build_pretraining_dataset
 import build_vocab
 from pretrain import parts
+from pretrain.manifest import read_manifest
 from pretrain.runner import Runner
 from tests import builders
 from tests.builders import BUILDING, VOCAB, fails, files, manifest, run, shards
 from tests.pretrain.test_text_files import write_archive
+from tests.test_build_pretraining_dataset import small_disk
 from tests.test_seed_per_file import records, text
+from util import filesystem
 from util.errors import UserError
 
 pytestmark = [
@@ -57,7 +61,7 @@ def flags(data: Path, output: object) -> list[object]:
 
 
 def call(module, monkeypatch, *args: object) -> int:
-    """Runs a command in this process, where Beam finds the file system of tests/beam_files.py."""
+    """Runs a command in this process, which alone sees its ram:// and what the test changes."""
     monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, args)])
     return module.main()
 
@@ -177,12 +181,23 @@ def damage(path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["", TWO_PROCESSES])
 def test_a_damaged_file_is_one_message(data, options):
-    damage(data / "corpus" / "d.gz")
-    fails(run(SCRIPT, *flags(data, data / "out"), *DIRECT, f"--beam-options={options}"), "d.gz", "mend the file")
+    damage(data / "corpus" / os.fsdecode(b"\xff.gz"))
+    fails(run(SCRIPT, *flags(data, data / "out"), *DIRECT, f"--beam-options={options}"), r"\udcff.gz", "mend the file")
     assert files(data / "out") == []
     args = ["--corpus-dir", data / "corpus", "--vocab-size", 125, "--output-file", data / "vocabulary"]
-    fails(run("build_vocab.py", *args, *DIRECT, f"--beam-options={options}"), "d.gz", "mend the file")
+    fails(run("build_vocab.py", *args, *DIRECT, f"--beam-options={options}"), r"\udcff.gz", "mend the file")
     assert files(data) == ["corpus", "out", "vocab.txt"]
+
+
+@pytest.mark.parametrize("options", ["", TWO_PROCESSES])
+def test_no_more_may_be_written(data, options):
+    args = [*flags(data, data / "out"), *DIRECT, f"--beam-options={options}"]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # noqa: E731
+    fails(run(SCRIPT, *args, preexec_fn=limit), str(data / "out"), "File too large")
+    assert files(data / "out") == []
+    with small_disk(data / "disk"):
+        fails(run(SCRIPT, *args, "--output-dir", data / "disk"), str(data / "disk"), "No space left on device")
+        assert files(data / "disk") == []
 
 
 def test_leftovers_are_removed_only_when_asked(data):
@@ -258,62 +273,70 @@ def test_wrong_flags(data, args, parts_of_message):
 # Paths with a scheme
 
 
+def copy_folder(source: str, target: str) -> None:
+    for folder, _, names in filesystem.walk(source):
+        place = target + folder.removeprefix(source)
+        filesystem.makedirs(place)
+        for name in names:
+            filesystem.copy(f"{folder}/{name}", f"{place}/{name}")
+
+
 @pytest.fixture
-def store(data):
-    """The same data as an object store has it."""
-    from tests import beam_files
+def remote(data):
+    """The same data on a file system of TensorFlow's, that of this process's memory."""
+    root = f"ram://{data.name}"
+    copy_folder(str(data), root)
+    return root
 
-    return beam_files.SCHEME[:-1] + str(data)
 
-
-def test_an_object_store(data, store, monkeypatch):
+def test_text_and_shards_on_another_file_system(data, remote, monkeypatch):
     assert call(build_pretraining_dataset, monkeypatch, *flags(data, data / "local"), *DIRECT) == 0
-    remote = ["--corpus-dir", f"{store}/corpus", "--vocab-file", f"{store}/vocab.txt", "--output-dir", f"{store}/out"]
-    remote += ["--max-seq-length", 16, "--num-out-files", 7, *DIRECT]
-    assert call(build_pretraining_dataset, monkeypatch, *remote) == 0
+    args = ["--corpus-dir", f"{remote}/corpus", "--vocab-file", f"{remote}/vocab.txt", "--output-dir", f"{remote}/out"]
+    args += ["--max-seq-length", 16, "--num-out-files", 7, *DIRECT]
+    assert call(build_pretraining_dataset, monkeypatch, *args) == 0
+    copy_folder(f"{remote}/out", str(data / "out"))
+    assert files(data / "out") == files(data / "local")
     assert shards(data / "out") == shards(data / "local")
     assert manifest(data / "out") == manifest(data / "local")
-    assert files(data / "out") == files(data / "local")
     with pytest.raises(UserError, match="holds files: name another"):
-        call(build_pretraining_dataset, monkeypatch, *remote)
-    (data / "out" / "notes").write_text("mine")
-    assert call(build_pretraining_dataset, monkeypatch, *remote, "--overwrite", "--seed", 43) == 0
-    assert files(data / "out") == sorted([*files(data / "local"), "notes"])
-    assert records(data / "out") != records(data / "local")
+        call(build_pretraining_dataset, monkeypatch, *args)
+    copy_folder(str(data / "corpus" / "more"), f"{remote}/out/notes")
+    assert call(build_pretraining_dataset, monkeypatch, *args, "--overwrite", "--seed", 43) == 0
+    assert sorted(filesystem.listdir(f"{remote}/out")) == sorted([*files(data / "local"), "notes"])
+    copy_folder(f"{remote}/out", str(data / "again"))
+    assert records(data / "again") != records(data / "local")
     damage(data / "corpus" / "d.gz")
-    with pytest.raises(UserError, match="cannot read test://.*d.gz"):
-        call(build_pretraining_dataset, monkeypatch, *remote, "--overwrite")
-    assert manifest(data / "out")["seed"] == 43 and BUILDING not in files(data / "out")
-    (data / "out" / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match="is no manifest of shards"):
-        call(build_pretraining_dataset, monkeypatch, *remote, "--overwrite")
-    with pytest.raises(UserError, match="with --runner only"):
-        call(build_pretraining_dataset, monkeypatch, *remote[:-2])
+    filesystem.copy(str(data / "corpus" / "d.gz"), f"{remote}/corpus/d.gz")
+    with pytest.raises(UserError, match="cannot read ram://.*d.gz"):
+        call(build_pretraining_dataset, monkeypatch, *args, "--overwrite")
+    assert read_manifest(f"{remote}/out")["seed"] == 43 and BUILDING not in filesystem.listdir(f"{remote}/out")
 
 
-def test_a_vocabulary_and_archives_in_an_object_store(data, store, monkeypatch):
+def test_a_vocabulary_and_archives_on_another_file_system(data, remote, monkeypatch):
     args = ["--vocab-size", 125, "--min-frequency", 1, *DIRECT]
-    local = [*args, "--corpus-dir", data / "corpus", "--output-file", data / "local"]
-    remote = [*args, "--corpus-dir", f"{store}/corpus", "--output-file", f"{store}/remote"]
-    assert call(build_vocab, monkeypatch, *local) == call(build_vocab, monkeypatch, *remote) == 0
-    assert (data / "local").read_bytes() == (data / "remote").read_bytes()
+    for root in (data, remote):
+        found = ["--corpus-dir", f"{root}/corpus", "--output-file", f"{root}/learned"]
+        assert call(build_vocab, monkeypatch, *args, *found) == 0
+    filesystem.copy(f"{remote}/learned", str(data / "remote"))
+    assert (data / "learned").read_bytes() == (data / "remote").read_bytes()
     with pytest.raises(UserError, match="exists: name another"):
-        call(build_vocab, monkeypatch, *remote)
-    assert files(data) == ["corpus", "local", "remote", "vocab.txt"]
+        call(build_vocab, monkeypatch, *args, *found)
+    assert sorted(filesystem.listdir(remote)) == ["corpus", "learned", "vocab.txt"]
     write_archives(data / "openwebtext")
-    args = ["--max-seq-length", 16, "--num-out-files", 4, *DIRECT]
-    assert call(build_openwebtext_pretraining_dataset, monkeypatch, "--data-dir", data, *args) == 0
-    found = shards(data / "pretrain_tfrecords")
-    remote = ["--data-dir", store, "--overwrite", *args]
-    assert call(build_openwebtext_pretraining_dataset, monkeypatch, *remote) == 0
-    assert shards(data / "pretrain_tfrecords") == found and sum(map(len, found.values())) > 1000
+    copy_folder(str(data / "openwebtext"), f"{remote}/openwebtext")
+    for root in (data, remote):
+        args = ["--data-dir", root, "--max-seq-length", 16, "--num-out-files", 4, *DIRECT]
+        assert call(build_openwebtext_pretraining_dataset, monkeypatch, *args) == 0
+    copy_folder(f"{remote}/pretrain_tfrecords", str(data / "copy"))
+    assert shards(data / "pretrain_tfrecords") == shards(data / "copy")
+    assert sum(map(len, shards(data / "copy").values())) > 1000
 
 
-def test_parts_of_files_in_an_object_store(data, store, monkeypatch):
+def test_parts_of_files_on_another_file_system(data, remote, monkeypatch):
     monkeypatch.setattr(parts, "PART_BYTES", 500)
-    contents: list[Counter] = []
-    for corpus, name in ((data / "corpus", "local"), (f"{store}/corpus", "remote")):
-        args = [*flags(data, data / name), "--corpus-dir", corpus, *DIRECT]
+    contents = []
+    for root, output in ((data, "local"), (remote, "remote")):
+        args = [*flags(data, data / output), "--corpus-dir", f"{root}/corpus", *DIRECT]
         assert call(build_pretraining_dataset, monkeypatch, *args) == 0
-        contents.append(records(data / name))
+        contents.append(shards(data / output))
     assert contents[0] == contents[1]

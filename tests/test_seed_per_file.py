@@ -64,8 +64,8 @@ def built(folder, vocab, corpus, num_jobs=1, paths=None, **changes) -> Counter:
     )
     settings = dataclasses.replace(settings, **changes)
     folder.mkdir()
-    found, sizes = find_parts(settings.corpus, settings.sources, cut=settings.blanks_separate_docs)
-    for job in plan_jobs(found, sizes, num_jobs, shard_names(settings)):
+    found = find_parts(settings.corpus, settings.sources, cut=settings.blanks_separate_docs)
+    for job in plan_jobs(found, num_jobs, shard_names(settings)):
         write_parts(job.parts, job.shards, str(folder), settings, load_vocab(str(vocab)))
     return records(folder)
 

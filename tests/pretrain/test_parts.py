@@ -46,9 +46,9 @@ def test_parts_are_whole_documents(tmp_path_factory, seed, blanks):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PART_BYTES", 100)
         patch.setattr(parts, "CUT_WINDOW", 40)
-        found, sizes = find_parts(str(folder), [path], cut=True)
+        found = find_parts(str(folder), [path], cut=True)
     assert [part.number for part in found] == list(range(len(found)))
-    assert sum(sizes) == os.path.getsize(path)
+    assert sum(part.size for part in found) == os.path.getsize(path)
     read = [documents(lines(path, *part.section)) for part in found]
     assert [document for part in read for document in part] == documents(lines(path))
     assert all(0 < part.start % 100 <= 40 for part in found[1:])
@@ -58,8 +58,8 @@ def test_a_long_text_is_cut_and_its_parts_are_even(tmp_path, small_parts):
     path = tmp_path / "sub" / "text"
     path.parent.mkdir()
     path.write_text("a line\n\n" * 100)
-    found, sizes = find_parts(str(tmp_path), [str(path)], cut=True)
-    assert len(found) == 8 and max(sizes) <= 116
+    found = find_parts(str(tmp_path), [str(path)], cut=True)
+    assert len(found) == 8 and max(part.size for part in found) <= 116
     assert {part.name for part in found} == {"sub/text"}
     assert found[0].start == 0 and found[-1].end is None
     assert all(before.end == after.start for before, after in zip(found, found[1:]))
@@ -77,18 +77,17 @@ def test_what_is_not_cut(tmp_path, small_parts, what):
     if what == "compressed":
         text = gzip.compress(text, compresslevel=0)  # the blank lines stay visible
     path.write_bytes(text[:100] if what == "short" else text)
-    found, sizes = find_parts(str(tmp_path), [str(path)], cut=what != "blank lines mean nothing")
-    assert found == [Part(str(path), "text")] and found[0].section == ()
-    assert sizes == [path.stat().st_size]
+    found = find_parts(str(tmp_path), [str(path)], cut=what != "blank lines mean nothing")
+    assert found == [Part(str(path), "text", path.stat().st_size)] and found[0].section == ()
 
 
 def test_each_part_has_a_seed_of_its_own():
     known = [
-        Part("/x", name, number).seed(seed) for seed in (1, 11) for name in ("a", "b/a", "1/a") for number in (0, 1)
+        Part("/x", name, 5, number).seed(seed) for seed in (1, 11) for name in ("a", "b/a", "1/a") for number in (0, 1)
     ]
     assert len(set(known)) == len(known) == 12
-    assert Part("/x/a", "a").seed(1) == Part("/y/a", "a").seed(1)  # where the corpus lies means nothing
-    Part("/x/\udcff", "\udcff").seed(1)  # a name that is no UTF-8
+    assert Part("/x/a", "a", 5).seed(1) == Part("/y/a", "a", 6).seed(1)  # where the corpus lies means nothing
+    Part("/x/\udcff", "\udcff", 5).seed(1)  # a name that is no UTF-8
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
@@ -99,24 +98,30 @@ def test_a_file_that_is_gone_is_named(tmp_path):
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=40)
 
 
+def parts_of(sizes: list[int]) -> list[Part]:
+    return [Part(str(i), str(i), size) for i, size in enumerate(sizes)]
+
+
 @given(SIZES, st.integers(1, 12))
 def test_every_part_is_dealt_out_once_and_evenly(sizes, hands):
-    dealt = deal([Part(str(i), str(i)) for i in range(len(sizes))], sizes, hands)
-    assert sorted(i for hand in dealt for i in hand) == list(range(len(sizes)))
+    given_parts = parts_of(sizes)
+    dealt = deal(given_parts, hands)
+    assert sorted(part for hand in dealt for part in hand) == sorted(given_parts)
+    assert all(hand == sorted(hand, key=given_parts.index) for hand in dealt)
     assert len(dealt) == min(hands, len(sizes)) and all(dealt)
-    loads = [sum(sizes[i] for i in hand) for hand in dealt]
+    loads = [sum(part.size for part in hand) for hand in dealt]
     assert max(loads) - min(loads) <= max(sizes)
 
 
 @given(SIZES, st.integers(1, 60), st.integers(1, 60))
 def test_every_shard_is_dealt_out_once_and_evenly(sizes, num_jobs, num_shards):
-    given_parts = [Part(str(i), str(i)) for i in range(len(sizes))]
+    given_parts = parts_of(sizes)
     shards = [f"shard {i}" for i in range(num_shards)]
-    jobs = plan_jobs(given_parts, sizes, num_jobs, shards)
-    assert jobs == plan_jobs(given_parts, sizes, num_jobs, shards)
+    jobs = plan_jobs(given_parts, num_jobs, shards)
+    assert jobs == plan_jobs(given_parts, num_jobs, shards)
     assert sorted(shard for job in jobs for shard in job.shards) == sorted(shards)
     assert sorted(part for job in jobs for part in job.parts) == sorted(given_parts)
-    loads = [sum(sizes[int(part.name)] for part in job.parts) for job in jobs]
+    loads = [sum(part.size for part in job.parts) for job in jobs]
     for job, load in zip(jobs, loads):  # another job's shards would not be smaller with one of this job's
         if len(job.shards) > 1:
             assert all(load / len(job.shards) >= other / (len(more.shards) + 1) for more, other in zip(jobs, loads))

@@ -2,12 +2,10 @@
 
 import argparse
 import importlib.util
-import sys
 
 import pytest
 
 from pretrain.runner import chosen_runner
-from util import storage
 from util.errors import UserError
 
 
@@ -27,15 +25,3 @@ def test_without_beam_the_message_says_how_to_install_it(monkeypatch):
         UserError, match="--runner DirectRunner needs Apache Beam.*pip install -r requirements-beam.txt"
     ):
         chosen_runner(arguments(runner="DirectRunner"))
-
-
-def test_paths_with_a_scheme_need_it_too(monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    for function in (storage.names, storage.open_binary, storage.exists, storage.remote_sizes):
-        with pytest.raises(UserError, match="gs://bucket/text needs Apache Beam.*requirements-beam.txt"):
-            function("gs://bucket/text")
-
-
-def test_what_has_a_scheme():
-    assert all(map(storage.is_remote, ("gs://a/b", "s3://a", "hdfs://h/x")))
-    assert not any(map(storage.is_remote, ("/a/b", "a", "./gs://a", "C:/a", "")))
