@@ -103,6 +103,6 @@ class BestKeeper:
                 raise OSError(error.message.splitlines()[0]) from error
             checkpoints.write_state(beside, [0])
             for name in DESCRIBING:
-                filesystem.copy(self.trial.path(name), beside)
+                filesystem.copy(self.trial.path(name), os.path.join(beside, name))
             filesystem.rmtree(folder, ignore_errors=True)
             filesystem.rename(beside, folder)

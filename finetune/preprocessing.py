@@ -192,10 +192,7 @@ def _run(work: list[tuple], label: str, total: int, progress: bool) -> list[dict
         if progress:
             line.update(sum(done))
 
-    if len(work) > 1:
-        found = run_workers(_write_part, work, on_report)
-    else:
-        found = [_write_part(*work[0], lambda number: on_report(0, number))]
+    found = run_workers(_write_part, work, on_report)
     line.update(total)
     if progress and total >= LEAST_WITH_PROGRESS:
         line.close()

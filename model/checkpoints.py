@@ -48,7 +48,7 @@ class Reader:
                 "the checkpoint before it"
             )
         try:
-            self._reader = tf.train.load_checkpoint(prefix)
+            self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             raise UserError(f"cannot read the checkpoint {prefix}: {_first_line(error)}") from error

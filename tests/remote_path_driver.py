@@ -1,8 +1,8 @@
 """All commands one after the other in one process, on data that lies in memory alone: ram://d.
 
-    python -m tests.remote_path_driver OUTSIDE
+    python -m tests.remote_path_driver OUTSIDE LIBRARIES
 
-Prints each file that Python opened for writing anywhere else than below TMPDIR or OUTSIDE.
+OUTSIDE holds the data. Prints each file that Python opened for writing elsewhere than below TMPDIR or LIBRARIES.
 """
 
 import importlib
@@ -21,7 +21,7 @@ TAGS = [{"name": "tags", "kind": "tagging", "format": "conll", "token_column": 0
 
 def main() -> None:
     outside = Path(sys.argv[1])
-    allowed = (os.environ["TMPDIR"], os.devnull)
+    allowed = (os.environ["TMPDIR"], sys.argv[2], os.devnull)
     sys.addaudithook(lambda event, values: _look(event, values, allowed))
     _copy_in(outside)
     training = [*training_runs.pretraining_command(DATA, "small")[1:]]
@@ -29,19 +29,19 @@ def main() -> None:
     shards = ("--vocab-file", f"{DATA}/vocab.txt", "--max-seq-length", 32, "--num-processes", 1)
     build = ("build_pretraining_dataset", "--corpus-dir", f"{DATA}/corpus", *shards)
     command(*build, "--output-dir", f"{DATA}/pretrain_tfrecords", "--num-out-files", 3)
-    command("run_pretraining", *training, "--hparams", "num_train_steps=8", "save_checkpoints_steps=4")
-    command("run_pretraining", *training, "--hparams", "num_train_steps=12", "use_tensorboard=true")
-    command("run_pretraining", *training, "--hparams", "do_train=false", "do_eval=true", "num_eval_steps=2")
-    hparams = {**finetuning_runs.HPARAMS, "task_names": ["mrpc", "squad"], "num_train_epochs": 1, "num_trials": 2}
+    command("run_pretraining", *training, "--hparams", '{"num_train_steps": 8, "save_checkpoints_steps": 4}')
+    command("run_pretraining", *training, "--hparams", '{"num_train_steps": 12, "use_tensorboard": true}')
+    command("run_pretraining", *training, "--hparams", '{"do_train": false, "do_eval": true, "num_eval_steps": 2}')
+    hparams = {**finetuning_runs.HPARAMS, "task_names": ["mrpc", "squad"], "num_train_epochs": 1}
     del hparams["init_checkpoint"]
     finetuning = ("run_finetuning", "--data-dir", DATA, "--model-name", "small", "--hparams")
     kept = {"keep_best": "loss", "eval_every_steps": 4, "do_predict": True, "write_test_outputs": True}
     command(*finetuning, json.dumps({**hparams, **kept}))
-    command(*finetuning, json.dumps({**hparams, "num_trials": 1, "do_train": False,
+    command(*finetuning, json.dumps({**hparams, "do_train": False,
                                      "init_checkpoint": f"{DATA}/models/small/finetuning_models/mrpc,squad_model_1"}))
     model = f"{DATA}/models/small"
     command("convert_checkpoint", "--from", model, "--to", f"{DATA}/hf", "--format", "huggingface")
-    command("convert_checkpoint", "--from", f"{DATA}/hf", "--to", f"{DATA}/again", "--format", "electra")
+    command("convert_checkpoint", "--from", f"{DATA}/hf", "--to", f"{DATA}/again", "--format", "project")
     text = f"{DATA}/corpus/LICENSE"
     command("score_text", "--model-dir", model, "--input", text, "--output-file", f"{DATA}/scores.tsv")
     command("inspect_text", "--model-dir", model, "--input", text, "--embed", f"{DATA}/vectors.npy")

@@ -60,6 +60,21 @@ def test_what_is_not_there(root):
         assert question(f"{root}/nothing") is False
 
 
+def test_the_beginning_of_a_name_is_no_folder(root):
+    write(f"{root}/model.index")
+    assert not filesystem.exists(f"{root}/model") and not filesystem.isdir(f"{root}/model")
+    assert filesystem.isdir(root) and filesystem.isdir(f"{root}/")
+    write(f"{root}/best/a")
+    write(f"{root}/best.new/b")
+    assert filesystem.listdir(f"{root}/best") == ["a"]
+    filesystem.rmtree(f"{root}/best")
+    assert sorted(filesystem.listdir(root)) == ["best.new", "model.index"]
+    with pytest.raises(FileNotFoundError):
+        filesystem.rmtree(f"{root}/best")
+    filesystem.rename(f"{root}/best.new", f"{root}/best")
+    assert list(filesystem.walk(root)) == [(root, ["best"], ["model.index"]), (f"{root}/best", [], ["b"])]
+
+
 def test_folders(root):
     for name in ("d/one", "d/two", "d/e/three", "d/e/f/four"):
         write(f"{root}/{name}")
