@@ -163,8 +163,9 @@ def _noted(failure: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        write_text(failure, str(error).encode(errors="backslashreplace").decode())  # names of files may be no UTF-8
-        raise
+        message = str(error).encode(errors="backslashreplace").decode()  # Beam hangs on a name that is no UTF-8
+        write_text(failure, message)
+        raise UserError(message) from None
 
 
 def run_jobs(
