@@ -157,7 +157,7 @@ def exists(path: str) -> bool:
     if not is_remote(path):
         return os.path.exists(path)
     with _reported(path):
-        return _gfile(path).exists(path)
+        return _gfile(path).exists(path) and _is_whole(path)
 
 
 def isdir(path: str) -> bool:
@@ -165,7 +165,7 @@ def isdir(path: str) -> bool:
     if not is_remote(path):
         return os.path.isdir(path)
     with _reported(path):
-        return _gfile(path).isdir(path)
+        return _gfile(path).isdir(path) and _is_whole(path)
 
 
 def isfile(path: str) -> bool:
@@ -210,7 +210,8 @@ def listdir(folder: str) -> list[str]:
     if not is_remote(folder):
         return os.listdir(folder)
     with _reported(folder):
-        return [name.rstrip("/") for name in _gfile(folder).listdir(folder)]
+        names = [name.rstrip("/") for name in _gfile(folder).listdir(folder)]
+        return [name for name in names if not _is_ram(folder) or _gfile(folder).exists(os.path.join(folder, name))]
 
 
 def walk(folder: str, onerror: Any = None) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -239,12 +240,29 @@ def rmtree(folder: str, ignore_errors: bool = False) -> None:
     if not is_remote(folder):
         shutil.rmtree(folder, ignore_errors=ignore_errors)
         return
-    with contextlib.suppress(OSError) if ignore_errors else contextlib.nullcontext(), _reported(folder):
-        _gfile(folder).rmtree(folder)
+    with contextlib.suppress(OSError) if ignore_errors else contextlib.nullcontext():
+        if not isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+        for parent, _, names in walk(folder):
+            for name in names:
+                remove(os.path.join(parent, name))
+        with contextlib.suppress(FileNotFoundError) if _is_ram(folder) else contextlib.nullcontext(), _reported(folder):
+            _gfile(folder).rmtree(folder)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # TensorFlow's file systems
+
+
+def _is_ram(path: str) -> bool:
+    """Whether it is TensorFlow's file system in memory, which takes "model" for a folder where "model.index" is."""
+    return path.lower().startswith("ram://")
+
+
+def _is_whole(path: str) -> bool:
+    """Whether a path is more than the beginning of another."""
+    folder, name = os.path.split(path.rstrip("/"))
+    return not _is_ram(path) or folder == "ram:" or name in listdir(folder)
 
 
 def _tensorflow() -> Any:
