@@ -11,6 +11,7 @@ import functools
 import gc
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -19,7 +20,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apache_beam as beam
@@ -163,8 +164,10 @@ def _noted(failure: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        write_text(failure, str(error).encode(errors="backslashreplace").decode())  # names of files may be no UTF-8
-        raise
+        message = str(error).encode(errors="backslashreplace").decode()  # Beam hangs on a name that is no UTF-8
+        with suppress(OSError):  # such as a full disk: what Beam raises holds the message too
+            write_text(failure, message)
+        raise UserError(message) from None
 
 
 def run_jobs(
@@ -249,6 +252,10 @@ def _run(pipeline: beam.Pipeline, failure: str) -> None:
         running = pipeline.run()
         running.wait_until_finish()
         ended = True
+    except RuntimeError as error:
+        if said := re.search(r"UserError: (.+?)(?: \[while running|\n|$)", str(error)):
+            raise UserError(said[1]) from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -258,7 +258,6 @@ def test_killed_outright_and_run_again(large):
         ([*DIRECT, "--beam-options='"], ["quotation"]),
         ([*DIRECT, "--beam-options=--runner=FlinkRunner"], ["--runner"]),
         ([*DIRECT, "--num-processes", 2], ["--num-processes 2", "direct_num_workers 2"]),
-        (["--corpus-dir", "nowhere://a/b"], ["nowhere://a/b", "no file system"]),
     ],
 )
 def test_wrong_flags(data, args, parts_of_message):
