@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Pre-trains or evaluates an ELECTRA model: shards of examples to checkpoints, curves and metrics."""
+"""Pre-trains or evaluates an ELECTRA model: shards of examples to checkpoints, curves and metrics.
+
+With --plan it says what a training will take, and does nothing.
+"""
 
 import argparse
 import dataclasses
@@ -10,6 +13,7 @@ from contextlib import nullcontext
 from configure_pretraining import IGNORED, PretrainingConfig, make_config, validate
 from model.tokenization import Vocabulary, load_vocab
 from pretrain import model_folder
+from pretrain.plan import say_plan
 from pretrain.shards import check_examples, check_manifests, find_shards
 from util.distribution import choose, read_cluster
 from util.errors import UserError, run_main
@@ -29,8 +33,8 @@ def parse_arguments() -> argparse.Namespace:
         )
         + "\nconfigure_pretraining.py says what each of them means.",
     )
-    parser.add_argument("--data-dir", required=True, help="holds vocab.txt, pretrain_tfrecords/ and models/")
-    parser.add_argument("--model-name", required=True, help="names the folder models/<model-name> below it")
+    parser.add_argument("--data-dir", help="holds vocab.txt, pretrain_tfrecords/ and models/")
+    parser.add_argument("--model-name", help="names the folder models/<model-name> below it")
     parser.add_argument(
         "--hparams",
         action="append",
@@ -38,7 +42,20 @@ def parse_arguments() -> argparse.Namespace:
         metavar="JSON|FILE|NAME=VALUE",
         help="settings; may be given several times, later ones win",
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--plan",
+        nargs="*",
+        metavar="DEVICES",
+        help="say parameters, FLOPs, memory, hours and cost on these devices (e.g. 8xA100-40G; none: all that are "
+        "known) without any work on a device; --data-dir and --model-name may be left out",
+    )
+    parser.add_argument("--price-per-hour", type=float, metavar="PRICE", help="of one device, for --plan")
+    arguments = parser.parse_args()
+    if arguments.plan is None and not (arguments.data_dir and arguments.model_name):
+        parser.error("--data-dir and --model-name are required, unless there is --plan")
+    if arguments.plan is None and arguments.price_per_hour is not None:
+        parser.error("--price-per-hour needs --plan")
+    return arguments
 
 
 def main() -> int:
@@ -47,11 +64,14 @@ def main() -> int:
     passed = parse_hparams(arguments.hparams)
     for name in sorted(passed.keys() & set(IGNORED)):
         say(f"note: hparam {name} is not used: results are written as text and JSON, nothing is pickled")
-    config = make_config(arguments.model_name, arguments.data_dir, passed)
+    config = make_config(arguments.model_name or "MODEL", arguments.data_dir or "DATA", passed)
     if config.do_eval and not config.do_train:
         saved = model_folder.saved_shape(config.model_dir)
-        config = make_config(arguments.model_name, arguments.data_dir, {**saved, **passed})
+        config = make_config(config.model_name, config.data_dir, {**saved, **passed})
     validate(config)
+    if arguments.plan is not None:
+        say_plan(config, arguments.plan, arguments.price_per_hour)
+        return 0
     cluster = read_cluster() if choose(config) == "multi_worker" else None
     chief = cluster is None or cluster["index"] == 0
     vocab = _load_vocab(config)

@@ -107,8 +107,10 @@ class Dropout(NamedLayer):
         if keys is None or self.rate == 0:
             return x
         count = tf.size(x[0]) if None in x.shape[1:] else int(np.prod(x.shape[1:]))
-        keep, probability = randomness.keep_mask(randomness.fold(keys, randomness.salt_of(self.path)), count, self.rate)
-        factor = tf.cast(keep, x.dtype) * tf.cast(1.0 / probability, x.dtype)
+        salt = randomness.salt_of(self.path)
+        with tf.control_dependencies([x]):  # else the masks of all layers are made, and kept, from a step's beginning
+            keep, probability = randomness.keep_mask(randomness.fold(keys, salt), count, self.rate)
+            factor = tf.cast(keep, x.dtype) * tf.cast(1.0 / probability, x.dtype)
         return x * tf.reshape(factor, tf.shape(x))
 
 

@@ -117,7 +117,8 @@ def _update(variable, m, v, gradient, factor, rate, good, step, name, rate_facto
         variable.assign(variable * (1.0 - rate * decay))
     beta_1, beta_2 = tf.where(good, BETA_1, 1.0), tf.where(good, BETA_2, 1.0)
     if m.dtype == tf.bfloat16:
-        _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, _noise_key(step, name))
+        with tf.control_dependencies([gradient]):  # else the moments are widened, and kept, from a step's beginning
+            _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, _noise_key(step, name))
         return
     tf.raw_ops.ResourceApplyAdam(  # with powers 0 it is Adam without bias correction, in one pass over memory
         var=variable.handle,

@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from model import randomness
-from model.config import TransformerConfig
 from model.modeling import named_variables
 from pretrain import metrics
 from pretrain.adversarial import Adversarial
@@ -75,42 +74,3 @@ def make_objective(
     for layer in objective.layers:
         layer.build()
     return objective
-
-
-_GENERATORS = {"generator/": "generator", "generator_ltr/": "left tower", "generator_rtl/": "right tower"}
-_HEADS = {
-    "generator_predictions": "generator head",
-    "cloze_predictions": "cloze head",
-    "token_predictions": "token head",
-    "copy_gate": "copy gate",
-    "baseline_predictions": "baseline",
-}
-
-
-def network_table(config: PretrainingConfig, variables: dict[str, tf.Variable]) -> tuple[list[str], list[list]]:
-    """Header and rows of a table of the networks: sizes and parameters.
-
-    The main network's embeddings are counted in a row of their own, since tied generators use them too.
-    """
-    counts = {name: int(np.prod(variable.shape)) for name, variable in variables.items()}
-
-    def parameters(*prefixes: str) -> str:
-        return f"{sum(count for name, count in counts.items() if name.startswith(prefixes)):,}"
-
-    def sizes(network: TransformerConfig) -> list:
-        return [network.num_hidden_layers, network.hidden_size, network.num_attention_heads, network.intermediate_size]
-
-    def present(names: dict[str, str]) -> dict[str, str]:
-        return {prefix: name for prefix, name in names.items() if any(key.startswith(prefix) for key in counts)}
-
-    main = config.discriminator_config()
-    rows = [["embeddings", "", "", "", "", config.main_embedding_size, parameters("electra/embeddings/")]]
-    name = "discriminator" if "discriminator_predictions/dense/bias" in counts else "masked LM"
-    own = parameters("electra/encoder", "electra/embeddings_project", "discriminator_predictions")
-    rows.append([name, *sizes(main), config.main_embedding_size, own])
-    for prefix, name in present(_GENERATORS).items():
-        width = config.generator_embedding_size
-        rows.append([name, *sizes(config.generator_config()), width, parameters(prefix)])
-    rows += [[name, "", "", "", "", "", parameters(prefix)] for prefix, name in present(_HEADS).items()]
-    rows.append(["all", "", "", "", "", "", f"{sum(counts.values()):,}"])
-    return ["network", "layers", "hidden", "heads", "FFN", "embedding", "parameters"], rows

@@ -12,8 +12,10 @@ from model.tokenization import Vocabulary
 from pretrain import model_folder
 from pretrain.flops import training_flops
 from pretrain.masking import Specials
+from pretrain.memory import estimated, size_text, what_lowers_text
+from pretrain.parameter_counts import network_table
 from pretrain.pretrain_data import BatchReader
-from pretrain.pretraining_model import PretrainingModel, network_table
+from pretrain.pretraining_model import PretrainingModel
 from pretrain.shards import ShardList
 from pretrain.token_counts import count_tokens
 from util.distribution import open_devices
@@ -49,6 +51,8 @@ class PretrainingRun:
         self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
         self.devices.check_batch("eval_batch_size", config.eval_batch_size)
         self._adopt_positions()
+        if config.do_train:
+            self._say_memory()
         self.step = self._build(specials_of(vocab, config.vocab_size))
 
     def train(self) -> int:
@@ -113,6 +117,17 @@ class PretrainingRun:
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)
 
+    def _say_memory(self) -> None:
+        """The estimate of a step's memory, and a warning where there is not so much."""
+        arguments = self.config, self.devices.replicas
+        memory, free = estimated(*arguments, self.devices.on_cpu), self.devices.free_memory()
+        say(f"memory, by estimate: {memory.text()}")
+        if free is not None and memory.total > free:
+            say(
+                f"warning: that is more than the {size_text(free)} that are free for it; "
+                + what_lowers_text(*arguments, free, self.devices.on_cpu)
+            )
+
     def _build(self, specials):
         config, counts = self.config, self._token_counts(specials)
         try:
@@ -126,7 +141,7 @@ class PretrainingRun:
                 "hidden_size or vocab_size"
             ) from error
         heading("networks")
-        say(table(*network_table(config, model.variables)))
+        say(table(*network_table(config)))
         tokens = config.train_batch_size * config.max_seq_length
         say(
             f"{count_text(tokens)} tokens and {training_flops(config, 1):.3g} FLOPs a step; "

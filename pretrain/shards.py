@@ -65,9 +65,7 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
     Raises:
       UserError: no file matches (the folder's content is named), no record in them, or a broken shard.
     """
-    paths = expand_globs(patterns)
-    names = {path: os.path.basename(path) for path in paths}
-    paths = [path for path in paths if names[path] not in (MANIFEST_NAME, COUNTS_NAME) and ".tmp" not in names[path]]
+    paths = _shard_paths(patterns)
     if not paths:
         raise UserError(
             f"no TFRecords match {patterns}; {_content(patterns)}. "
@@ -91,6 +89,14 @@ def find_shards(patterns: str, skip_corrupt: bool = False) -> ShardList:
     if shards.total == 0:
         raise UserError(f"the {len(paths)} TFRecords that match {patterns} hold no example")
     return shards
+
+
+def known_examples(patterns: str) -> int | None:
+    """The examples of the shards by their manifests alone; None where there are no shards, or one is in none."""
+    paths = [os.path.split(path) for path in _shard_paths(patterns)]
+    manifests = {folder: (read_manifest(folder) or {}).get("shards", {}) for folder in {folder for folder, _ in paths}}
+    counts = [manifests[folder].get(name) for folder, name in paths]
+    return sum(counts) if counts and None not in counts else None
 
 
 def check_manifests(shards: ShardList, length: int, vocab: Vocabulary, lower_case: bool) -> None:
@@ -155,6 +161,12 @@ def check_examples(shards: ShardList, length: int, vocab_size: int, cls: int) ->
                 f"{max(ids['input_ids'])}; with this vocabulary it would begin with [CLS] = {cls} and stay "
                 f"below vocab_size {vocab_size}: the shards were built with another vocabulary"
             )
+
+
+def _shard_paths(patterns: str) -> list[str]:
+    """What the patterns match, without what lies beside shards."""
+    names = {path: os.path.basename(path) for path in expand_globs(patterns)}
+    return [path for path, name in names.items() if name not in (MANIFEST_NAME, COUNTS_NAME) and ".tmp" not in name]
 
 
 def _content(patterns: str) -> str:

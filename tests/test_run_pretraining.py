@@ -9,8 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+from configure_pretraining import make_config
+from pretrain.memory import checkpoint_size
+from pretrain.pretraining_run import PretrainingRun
 from tests import kill_and_resume
 from tests.training_runs import (
+    HPARAMS,
     NO_DROPOUT,
     ROOT,
     pretrain,
@@ -19,6 +23,8 @@ from tests.training_runs import (
     read_checkpoint,
     read_metrics,
 )
+from util import distribution
+from util.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +49,7 @@ def test_a_run_says_and_leaves_what_it_should(training_data, whole):
         "discriminator        2      32",
         "generator            2       8",
         "FLOPs a step",
+        "memory, by estimate: ",
         "ETA",
     ):
         assert part in whole, part
@@ -51,6 +58,8 @@ def test_a_run_says_and_leaves_what_it_should(training_data, whole):
         "model.ckpt-20.index",
         "model.ckpt-20.data-00000-of-00001",
     }
+    size = (folder / "model.ckpt-20.data-00000-of-00001").stat().st_size
+    assert size == pytest.approx(checkpoint_size(make_config("m", "d", HPARAMS)), abs=100)
     assert json.loads((folder / "hparams.json").read_text())["vocab_size"] == 400
     assert (folder / "vocab.txt").read_text() == (training_data / "vocab.txt").read_text()
     assert json.loads((folder / "transformer_configs.json").read_text())["generator"]["hidden_size"] == 8
@@ -60,6 +69,20 @@ def test_a_run_says_and_leaves_what_it_should(training_data, whole):
     assert names | {"gradient_norm", "tokens_per_second"} <= records[-1].keys()
     assert records[0]["learning_rate"] == 0  # the first step trains at rate 0
     assert records[-1]["loss"] < records[0]["loss"]
+
+
+def test_too_little_memory_is_said(training_data, monkeypatch):
+    """Before anything is built, and no more than that."""
+
+    def build(*_):
+        raise UserError("it went on")
+
+    monkeypatch.setattr(PretrainingRun, "_build", build)
+    for free, said in ((1e6, True), (1e12, False)):
+        monkeypatch.setattr(distribution, "_host_memory", lambda free=free: free)
+        result = pretrain_here(training_data, "large")
+        warning = "warning: that is more than the 1 MB that are free for it; what lowers it: gradient_accumulation_"
+        assert (warning in result.stdout) == said and result.stderr == "error: it went on\n"
 
 
 def test_a_checkpoint_is_a_released_one(training_data, whole):

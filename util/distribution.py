@@ -34,9 +34,8 @@ class Devices:
 
     def check_batch(self, name: str, size: int, pieces: int = 1) -> None:
         """Raises a `UserError` where the hparam of a global batch cannot be shared by replicas and micro-batches."""
-        if size % (self.replicas * pieces):
-            by = f"{self.replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
-            raise UserError(f"{name} {size} is not divisible by {by}; take a multiple of {self.replicas * pieces}")
+        if fault := batch_fault(name, size, self.replicas, pieces):
+            raise UserError(fault)
 
     def wait_for_all(self) -> None:
         """Returns when every worker has come here: what the chief wrote before is there for all of them."""
@@ -50,6 +49,45 @@ class Devices:
     def is_chief(self) -> bool:
         """Whether this process writes the files."""
         return self.worker == 0
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the replicas share this host's CPU and memory."""
+        import tensorflow as tf
+
+        return self.kind != "tpu" and not tf.config.list_logical_devices("GPU")
+
+    def free_memory(self) -> float | None:
+        """Bytes that each of this worker's replicas can have; None where TensorFlow does not say."""
+        return _host_memory() / len(self.mine) if self.on_cpu else _gpu_memory()
+
+
+def batch_fault(name: str, size: int, replicas: int, pieces: int = 1) -> str | None:
+    """What is wrong where the hparam of a global batch cannot be shared by replicas and micro-batches."""
+    if size % (replicas * pieces) == 0:
+        return None
+    by = f"{replicas} replicas" + (f" x {pieces} micro-batches" if pieces > 1 else "")
+    return f"{name} {size} is not divisible by {by}; take a multiple of {replicas * pieces}"
+
+
+def _host_memory() -> float:
+    """Bytes of memory that programs can still have; all there is where the system does not say."""
+    if os.path.exists("/proc/meminfo"):
+        with open("/proc/meminfo", encoding="utf-8") as file:
+            return 1024 * next(float(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _gpu_memory() -> float | None:
+    """The least that TensorFlow may take of a visible GPU; None where it does not say, as for a TPU."""
+    import tensorflow as tf
+
+    try:
+        with tf.compat.v1.Session(graph=tf.Graph()) as session:  # the public way to a device's limit
+            limits = [device.memory_limit_bytes for device in session.list_devices() if device.device_type == "GPU"]
+    except tf.errors.OpError:  # a run that would fit must not end for an estimate
+        return None
+    return min(limits, default=None)
 
 
 def read_cluster() -> dict[str, Any] | None:

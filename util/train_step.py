@@ -149,7 +149,8 @@ class TrainStep:
             return i + 1, tf.nest.map_structure(tf.add, so_far, new)
 
         start = ([tf.zeros(variable.shape) for variable in self._moving().values()], 0.0, tf.zeros([self.width]))
-        return tf.while_loop(lambda i, _: i < pieces, body, (0, start))[1]
+        # one after the other: pieces that overlap would keep their activations at the same time
+        return tf.while_loop(lambda i, _: i < pieces, body, (0, start), parallel_iterations=1)[1]
 
     def _task_gradients(self, batch, totals, scale):
         variables = list(self._moving().values())

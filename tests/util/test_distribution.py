@@ -1,11 +1,13 @@
 """Which devices are asked for, and what is said where they are not there."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
 
-from util.distribution import choose, open_devices, read_cluster
+from util import distribution
+from util.distribution import Devices, choose, open_devices, read_cluster
 from util.errors import UserError
 
 WORKERS = ["host1:2222", "host2:2222"]
@@ -93,3 +95,12 @@ def test_a_tpu_that_is_not_there(monkeypatch, tpu):
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(UserError, match="use_tpu is true and no TPU was found"):
         open_devices(asked(use_tpu=True, **tpu))
+
+
+def test_replicas_on_a_cpu_share_its_free_memory():
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 1e8 < distribution._host_memory() <= physical
+    two = Devices(SimpleNamespace(num_replicas_in_sync=2), "mirrored", 1, 0)
+    if two.on_cpu:
+        assert distribution._gpu_memory() is None
+        assert 1e8 < two.free_memory() <= physical / 2
