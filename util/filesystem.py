@@ -38,7 +38,7 @@ def open(path: str, mode: str = "r", encoding: str | None = None, errors: str | 
     if "x" in mode and exists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     raw = _RemoteFile(path, mode[0].replace("x", "w"))
-    stream = io.BufferedReader(raw, BLOCK) if raw.readable() else io.BufferedWriter(raw, BLOCK)
+    stream = io.BufferedReader(raw, BLOCK) if raw.readable() else io.BufferedWriter(raw, 1 << 16)
     return stream if "b" in mode else io.TextIOWrapper(stream, encoding, errors)
 
 
