@@ -7,7 +7,6 @@ two-round xor-shift-multiply finalizer with the constants of C. Wellons' search 
 
 import zlib
 
-import numpy as np
 import tensorflow as tf
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads consecutive counters
@@ -50,10 +49,8 @@ def example_keys(seed: int, step: tf.Tensor, example: tf.Tensor) -> tf.Tensor:
 
 def random_bits(keys: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     """[B] keys to [B, count] uint32 words."""
-    if isinstance(count, int):
-        places = tf.constant(np.arange(count, dtype=np.uint32) * np.uint32(_GOLDEN))
-    else:
-        places = tf.cast(tf.range(count), tf.uint32) * _u32(_GOLDEN)
+    # computed, not a constant, which every copy of the graph would hold: gigabytes over all layers
+    places = tf.cast(tf.range(count), tf.uint32) * _u32(_GOLDEN)
     return mix(tf.bitwise.bitwise_xor(keys[:, None], places[None, :]))
 
 

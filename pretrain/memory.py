@@ -166,15 +166,14 @@ def _encoder(config: PretrainingConfig, network: TransformerConfig, width: int, 
     drops = network.hidden_dropout_prob > 0
     kept = rows * width * (2 * WIDE + compute + (WIDE if drops else 0))  # layer norm's two, output, dropout mask
     kept += rows * network.hidden_size * compute if width != network.hidden_size else 0
-    block, constants = _block(config, network, batch)
-    layers = network.num_hidden_layers
+    block, layers = _block(config, network, batch), network.num_hidden_layers
     if config.recompute_layers:
-        return kept + layers * (rows * network.hidden_size * compute + constants) + block
-    return kept + layers * (block + constants)
+        return kept + layers * rows * network.hidden_size * compute + block
+    return kept + layers * block
 
 
-def _block(config: PretrainingConfig, network: TransformerConfig, batch: int) -> tuple[float, float]:
-    """What a block keeps of its pass, and constants of the graph."""
+def _block(config: PretrainingConfig, network: TransformerConfig, batch: int) -> float:
+    """What a block keeps of its pass."""
     compute, length = _bytes(config), config.max_seq_length
     hidden = batch * length * network.hidden_size  # [B, L, D]
     inner = batch * length * network.intermediate_size  # [B, L, I]
@@ -183,16 +182,13 @@ def _block(config: PretrainingConfig, network: TransformerConfig, batch: int) ->
     kept = hidden * (4 * compute + 2 * (2 * WIDE + compute))
     kept += inner * 4 * compute  # of gelu: half its input, the square, the distribution function, the output
     kept += square * WIDE  # probabilities
-    constants = 0.0  # two places of a dropout mask a word
     if network.hidden_dropout_prob > 0:
         kept += hidden * 2 * compute  # masks
-        constants += 2 * WIDE * hidden / (2 * batch)
     if network.attention_probs_dropout_prob > 0:
         kept += square * 2 * compute  # what is left of the probabilities, masks
-        constants += WIDE * square / (2 * batch)
     elif compute != WIDE:
         kept += square * compute
-    return kept, constants
+    return kept
 
 
 def _head(config: PretrainingConfig, network: TransformerConfig, width: int, rows: int, states: int = 1) -> float:
