@@ -10,6 +10,7 @@ import zlib
 import tensorflow as tf
 
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads consecutive counters
+_COLUMNS = 4096
 
 
 def mix(x: tf.Tensor) -> tf.Tensor:
@@ -49,8 +50,10 @@ def example_keys(seed: int, step: tf.Tensor, example: tf.Tensor) -> tf.Tensor:
 
 def random_bits(keys: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     """[B] keys to [B, count] uint32 words."""
-    # computed, not a constant, which every copy of the graph would hold: gigabytes over all layers
-    places = tf.cast(tf.range(count), tf.uint32) * _u32(_GOLDEN)
+    # neither a constant, which every copy of the graph would hold (gigabytes over all layers), nor a long range, which
+    # a GPU would get from the host
+    rows, columns = (tf.cast(tf.range(size), tf.uint32) for size in (-(-count // _COLUMNS), _COLUMNS))
+    places = tf.reshape(rows[:, None] * _u32(_COLUMNS) + columns, [-1])[:count] * _u32(_GOLDEN)
     return mix(tf.bitwise.bitwise_xor(keys[:, None], places[None, :]))
 
 
