@@ -215,6 +215,12 @@ def finished(config: PretrainingConfig) -> bool:
     return True
 
 
+def how_to_go_on(config: PretrainingConfig) -> str:
+    """What to do after a worker was lost."""
+    last = find(config.model_dir) if os.path.isdir(config.model_dir) else None
+    return f"The last checkpoint is {last or 'none'}; run the same command on all hosts to go on"
+
+
 def check_steps(config: PretrainingConfig, step: int) -> None:
     """A `UserError` where num_train_steps does not go beyond the step of a checkpoint that came from elsewhere.
 

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from util.cluster import Cluster
 from util.errors import UserError
 from util.log import say
 
@@ -107,15 +108,16 @@ def choose(config: Any) -> str:
     return config.distribution
 
 
-def open_devices(config: Any) -> Devices:
+def open_devices(config: Any, cluster: Cluster) -> Devices:
     """Makes the tf.distribute strategy and says which devices it uses. Call it before anything else of TensorFlow.
 
     Args:
       config: use_tpu, tpu_name, tpu_zone, gcp_project, distribution, logical_cpus, require_gpu, gpu_memory_growth
         and deterministic are read.
+      cluster: the workers that train together.
 
     Raises:
-      UserError: a TPU or GPU that is asked for is not there.
+      UserError: a TPU or GPU that is asked for is not there, or workers have other numbers of them.
     """
     import tensorflow as tf
 
@@ -133,16 +135,15 @@ def open_devices(config: Any) -> Devices:
         )
     if kind == "auto":
         kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
+    cluster.agree({"visible GPUs": len(gpus)})  # and all are here, since TensorFlow would wait for them for ever
     strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
-    cluster = read_cluster() if kind == "multi_worker" else None
-    devices = Devices(strategy, kind, len(cluster["workers"]) if cluster else 1, cluster["index"] if cluster else 0)
+    devices = Devices(strategy, kind, len(cluster.workers), cluster.index)
     _say_devices(tf, devices)
     return devices
 
 
 def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
     if kind == "multi_worker":
-        say("waiting for all workers of TF_CONFIG: " + ", ".join(read_cluster()["workers"]))
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
             if has_gpus

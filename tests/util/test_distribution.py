@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from util.cluster import Cluster
 from util.distribution import choose, open_devices, read_cluster
 from util.errors import UserError
 
@@ -92,4 +93,4 @@ def test_a_tpu_that_is_not_there(monkeypatch, tpu):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(UserError, match="use_tpu is true and no TPU was found"):
-        open_devices(asked(use_tpu=True, **tpu))
+        open_devices(asked(use_tpu=True, **tpu), Cluster())
