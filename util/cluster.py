@@ -26,6 +26,10 @@ BROKEN = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceede
           "UnknownError", "FailedPreconditionError")  # fmt: skip
 
 
+class Disagreement(UserError):
+    """Workers have other facts; the message is that of all of them."""
+
+
 class Cluster:
     """The workers of TF_CONFIG in a `with` block: it begins once all have come, and ends once all are done.
 
@@ -72,15 +76,15 @@ class Cluster:
             return
         if error is None:
             self._finish()
-        else:
-            if kind.__name__ in BROKEN:
-                say(f"a step failed ({_first_line(error)}): looking whether all workers live")
-                self._leaving.wait(SILENCE_SECONDS + 2 * BEAT_SECONDS)
-            if self._leaving.is_set():
-                self._thread.join()  # which ends the process
-            self._tell(stop=f"{named(self.workers, self.index)} stopped: {_first_line(error)}")
+        elif kind.__name__ in BROKEN:
+            say(f"a step failed ({_first_line(error)}): looking whether all workers live")
+            self._leaving.wait(SILENCE_SECONDS + 2 * BEAT_SECONDS)
         self._over.set()
-        self._thread.join()
+        self._thread.join()  # where a worker was lost, this thread ends the process
+        if isinstance(error, Disagreement):
+            self._tell(stop=str(error))
+        elif error is not None:
+            self._tell(stop=f"{named(self.workers, self.index)} stopped: {_first_line(error)}")
         for link in self._links.values():
             link.close()
 
@@ -88,7 +92,7 @@ class Cluster:
         """Returns once all workers have called it with the same facts: JSON values by what they are.
 
         Raises:
-          UserError: on the chief, where they differ: who has what. The others leave with the same message.
+          Disagreement: on the chief, where they differ: who has what. The others leave with the same message.
         """
         if not self._links:
             return
@@ -97,8 +101,7 @@ class Cluster:
             self._wait(lambda: self._facts.keys() == self._links.keys())
             told, self._facts = {0: facts, **self._facts}, {}
             if found := differences(told, self.workers):
-                self._tell(stop=found)
-                raise UserError(found)
+                raise Disagreement(found)
             self._tell(agreed=True)
         else:
             before = self._agreed

@@ -6,6 +6,7 @@ more, so that TensorFlow's servers get the ports; the connections to the chief s
 """
 
 import json
+import os
 import select
 import socket
 import threading
@@ -116,8 +117,9 @@ def _listener(worker: str) -> Iterator[socket.socket]:
         listener = socket.create_server(("", port), family=family)  # sets SO_REUSEADDR
     except OSError as error:
         raise UserError(
-            f"this host cannot listen at {worker}, its address in TF_CONFIG: {error.strerror or error}; stop what uses "
-            "the port, or take another address on all hosts"
+            f"this host cannot listen at {worker}, its address in TF_CONFIG: "
+            f"{os.strerror(error.errno) if (error.errno or 0) > 0 else error}; stop what uses the port (is this worker "
+            "there already?), or take another address on all hosts"
         ) from error
     with closing(listener):
         yield listener
