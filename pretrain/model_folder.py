@@ -10,6 +10,7 @@ from model.checkpoint_files import PREFIX, SAVING, find, step_in_name
 from model.description import check_heads
 from model.tokenization import Vocabulary, load_vocab
 from pretrain.shards import ShardList
+from util.distribution import DEVICES
 from util.errors import UserError
 from util.files import read_json, write_json, write_text, writing
 from util.log import say
@@ -316,7 +317,7 @@ def empty(folder: str) -> None:
         path = os.path.join(folder, name)
         if name in ("tensorboard", SAVING):
             shutil.rmtree(path)
-        elif name in ("checkpoint", "metrics.jsonl", HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
+        elif name in ("checkpoint", "metrics.jsonl", DEVICES, HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
             os.remove(path)
         elif name.startswith(PREFIX + "-"):
             os.remove(path)

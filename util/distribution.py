@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from util.cluster import Cluster
 from util.errors import UserError
+from util.files import read_object, write_json, writing
 from util.log import say
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+DEVICES = "devices.json"
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,22 @@ class Devices:
 
             one = self.strategy.run(tf.function(lambda: tf.constant(1.0)))
             self.strategy.reduce(tf.distribute.ReduceOp.SUM, one, axis=None)
+
+    def note(self, folder: str, step: int) -> None:
+        """Notes the devices in the folder that is trained in; says what other ones than before change from a step on.
+
+        Data, masks and dropout go by the place of an example in the global batch, so they are the same on any devices.
+        """
+        path, now = os.path.join(folder, DEVICES), {"workers": self.workers, "replicas": self.replicas}
+        if step and os.path.exists(path) and (before := read_object(path, *now)) != now:
+            say(
+                f"note: from step {step} on {_count(now['replicas'], 'replica')} on {_count(now['workers'], 'host')}, "
+                f"before {_count(before['replicas'], 'replica')} on {_count(before['workers'], 'host')}: the order of "
+                "the data, masks and dropout stay the same, but sums are rounded otherwise, so that the weights are no "
+                "longer to the bit those of an unchanged run"
+            )
+        with writing(f"in the folder {folder}"):
+            write_json(path, now)
 
     @property
     def is_chief(self) -> bool:

@@ -192,7 +192,8 @@ class _Chief:
         if workers != self.workers:
             self.problems.append(
                 f"TF_CONFIG is not the same on all hosts: worker {index} (from {_peer(link)}) has {len(workers)} "
-                f"workers ({', '.join(map(str, workers))}), the chief has {len(self.workers)} ({', '.join(self.workers)})"
+                f"workers ({', '.join(map(str, workers))}), the chief has {len(self.workers)} "
+                f"({', '.join(self.workers)})"
             )
         elif index in self.came or index == 0:
             other = f"from {_peer(self.came[index])}" if index else "the chief here"
