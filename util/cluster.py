@@ -20,6 +20,7 @@ from util.meeting import Link, meet, named
 
 BEAT_SECONDS = 3.0
 SILENCE_SECONDS = 30.0  # without a sign of life: a worker hangs, or is cut off
+LOADING_SECONDS = 55.0  # the same while TensorFlow is loaded, when no other thread runs for seconds on a slow disk
 
 # what TensorFlow raises in a step whose collectives broke, which is often the first sign that a worker died
 BROKEN = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError",
@@ -48,7 +49,7 @@ class Cluster:
         self._heard: dict[int, float] = {}  # when each last gave a sign of life
         self._facts: dict[int, dict[str, Any]] = {}
         self._done: set[int] = set()
-        self._agreed = 0
+        self._agreed, self._patience = 0, LOADING_SECONDS
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._leaving = threading.Event()
@@ -108,6 +109,10 @@ class Cluster:
             self._tell(facts=facts)
             self._wait(lambda: self._agreed > before)
 
+    def loaded(self) -> None:
+        """TensorFlow is loaded on all workers: from here on silence means more."""
+        self._patience = SILENCE_SECONDS
+
     def _finish(self) -> None:
         """Waits until all workers are done, so that none is done while another failed."""
         if self.is_chief:
@@ -140,8 +145,8 @@ class Cluster:
                 self._hear(waiting[link], link)
             now = time.monotonic()  # after what was there was read: this process itself may have been stopped meanwhile
             for worker in waiting.values():
-                if now - self._heard[worker] > SILENCE_SECONDS:
-                    self._lose(worker, f"gave no sign of life for {SILENCE_SECONDS:.0f} s: it hangs or is cut off")
+                if now - self._heard[worker] > self._patience:
+                    self._lose(worker, f"gave no sign of life for {self._patience:.0f} s: it hangs or is cut off")
 
     def _hear(self, worker: int, link: Link) -> None:
         try:

@@ -156,6 +156,7 @@ def open_devices(config: Any, cluster: Cluster) -> Devices:
     if kind == "auto":
         kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
     cluster.agree({"visible GPUs": len(gpus)})  # and all are here, since TensorFlow would wait for them for ever
+    cluster.loaded()
     strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
     devices = Devices(strategy, kind, len(cluster.workers), cluster.index)
     _say_devices(tf, devices)

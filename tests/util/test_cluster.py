@@ -33,6 +33,7 @@ def main():
     with cluster.Cluster(workers, index, lambda: "ADVICE") as all_workers:
         with FolderLock(settings["folder"]) if index == 0 else nullcontext():
             all_workers.agree({"x": settings.get("x", 1)})
+            all_workers.loaded()
             print("agreed", flush=True)
             if act == "wait":
                 threading.Event().wait()  # as in a collective
