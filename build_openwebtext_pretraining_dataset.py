@@ -30,6 +30,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> int:
     """Checks the folders, then builds."""
     args = parse_args()
+    common = common_settings(args)
     folder = os.path.join(args.data_dir, "openwebtext")
     check_folder(folder, "--data-dir")
     paths = find_files(folder, recursive=False)
@@ -42,7 +43,8 @@ def main() -> int:
         read_source=archive_members,
         skipped_files=len(paths) - len(sources),
         blanks_separate_docs=False,
-        **common_settings(args),
+        corpus=folder,
+        **common,
     )
     return build(settings)
 

@@ -30,6 +30,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> int:
     """Checks the folders, then builds."""
     args = parse_args()
+    common = common_settings(args)
     check_folder(args.corpus_dir, "--corpus-dir")
     if os.path.abspath(args.output_dir).startswith(os.path.join(os.path.abspath(args.corpus_dir), "")):
         raise UserError(f"--output-dir {args.output_dir} lies within --corpus-dir: the shards would be read as text")
@@ -43,7 +44,8 @@ def main() -> int:
         read_source=text_file,
         skipped_files=len(paths) - len(sources),
         blanks_separate_docs=args.blanks_separate_docs,
-        **common_settings(args),
+        corpus=args.corpus_dir,
+        **common,
     )
     return build(settings)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from configure_pretraining import DISTRIBUTIONS, LARGEST, PRECISIONS
 from model.config import DEBUG_NETWORK, DEFAULT_EMBEDDING_SIZE, MODEL_SIZES, TransformerConfig, transformer_config
+from util import filesystem
 from util.errors import UserError
 from util.hparams import check_hparams
 
@@ -219,7 +220,7 @@ def _set_paths(config: FinetuningConfig) -> None:
         setattr(config, name, getattr(config, name) or path)
     if config.vocab_file is None:
         own = os.path.join(config.pretrained_dir, "vocab.txt")
-        config.vocab_file = own if os.path.exists(own) else os.path.join(config.data_dir, "vocab.txt")
+        config.vocab_file = own if filesystem.exists(own) else os.path.join(config.data_dir, "vocab.txt")
 
 
 _AT_LEAST = {

@@ -9,16 +9,17 @@ import argparse
 import math
 import os
 import sys
-from contextlib import closing, nullcontext, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stdout
 from typing import Any
 
 from scoring import rerank
-from scoring.continued import ContinuedFile, StandardOutput, check_continued
+from scoring.continued import ContinuedFile, Stream, check_continued
 from scoring.lines import check_input
 from scoring.score_rows import FORMATS
 from scoring.source import Source, add_model_arguments, find_source
+from util import filesystem
 from util.errors import UserError, run_main
-from util.files import check_new
+from util.files import check_new, whole_file, writing
 from util.log import say
 
 
@@ -90,9 +91,14 @@ def check_output(args: argparse.Namespace) -> None:
     """Raises a `UserError` where --output-file, or the JSON beside it, would take the place of something else."""
     path, inputs = args.output_file, [name for name in (args.input, args.references) if name]
     for name in (path, path + ".json"):
-        check_new(name, "--output-file", args.overwrite or not args.rerank, *inputs)
-    if not args.rerank and not args.overwrite:
+        check_new(name, "--output-file", args.overwrite or continues(args), *inputs)
+    if continues(args) and not args.overwrite:
         check_continued(path)
+
+
+def continues(args: argparse.Namespace) -> bool:
+    """Whether the output is a file to which rows are added as they come: of lines of text, and local."""
+    return not args.rerank and bool(args.output_file) and not filesystem.is_remote(args.output_file)
 
 
 def score(args: argparse.Namespace, source: Source, scorer: Any) -> None:
@@ -100,11 +106,16 @@ def score(args: argparse.Namespace, source: Source, scorer: Any) -> None:
     from scoring.score_stream import score_stream
 
     form = FORMATS[args.output](args.tokens, args.normalize == "length")
-    if args.output_file:
-        output = ContinuedFile(args.output_file, settings(args, source, scorer), form.header, args.overwrite)
-    else:
-        output = StandardOutput(sys.__stdout__.buffer, form.header)
-    with closing(output) if args.output_file else nullcontext():
+    with ExitStack() as stack:
+        if continues(args):
+            output = ContinuedFile(args.output_file, settings(args, source, scorer), form.header, args.overwrite)
+            stack.enter_context(closing(output))
+        elif args.output_file:
+            stack.enter_context(writing(f"the scores {args.output_file}"))
+            output = Stream(stack.enter_context(whole_file(args.output_file)), form.header)
+            say(f"note: {args.output_file} is remote: it is written when all lines are scored")
+        else:
+            output = Stream(sys.__stdout__.buffer, form.header)
         score_stream(args.input, source.tokenizer, scorer, form, output)
     if args.output_file:
         say(f"written to {args.output_file}")
@@ -113,7 +124,7 @@ def score(args: argparse.Namespace, source: Source, scorer: Any) -> None:
 def settings(args: argparse.Namespace, source: Source, scorer: Any) -> dict[str, Any]:
     """What scores depend on."""
     return {
-        "checkpoint": os.path.abspath(source.path),
+        "checkpoint": filesystem.abspath(source.path),
         "method": scorer.method,
         "max_seq_length": scorer.longest,
         "normalize": args.normalize,
@@ -136,7 +147,7 @@ def choose(args: argparse.Namespace, source: Source, scorer: Any, lists: list[re
         notes = {**settings(args, source, scorer), "weight": weight, **rerank.rates(chosen)}
         rerank.write(args.output_file, rows, notes)
     else:
-        StandardOutput(sys.__stdout__.buffer, None).write(rows)
+        Stream(sys.__stdout__.buffer, None).write(rows)
     say(rerank.summary(chosen, weight, tuned=args.weight is None))
 
 

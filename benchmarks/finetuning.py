@@ -5,9 +5,11 @@
 
 Bucketing: one epoch of each task (at most --steps steps), each side a process of its own, no dropout, the same
 examples in the same steps; prints seconds a step (median over the steps after the fifth, a length's first use apart),
-their ratio, and the largest relative difference of a step's losses. The QA head: one evaluation of random hidden
-states, plain and with XLA. Features: all training questions of squad, CPU seconds, against the definition word by word
-on --questions of them.
+their ratio, and the largest relative differences of a step's loss and of its gradient's norm. The learning rate is 0,
+so that these depend on that step alone: with another the two runs drift apart, as any two orders of summation do.
+
+The QA head: one evaluation of random hidden states, plain and with XLA. Features: all training questions of squad, CPU
+seconds, against the definition word by word on --questions of them.
 """
 
 import argparse
@@ -50,17 +52,19 @@ def main() -> int:
     rows = []
     for task in arguments.tasks:
         fixed, buckets = (measured(f"epoch/{task}/{side}") for side in ("fixed", "buckets"))
-        pairs = zip(fixed["losses"], buckets["losses"], strict=True)
-        difference = max(abs(one - other) / max(abs(one), 1e-9) for one, other in pairs)
+        differences = [
+            max(abs(one - other) / abs(one) for one, other in zip(fixed[name], buckets[name], strict=True))
+            for name in ("losses", "norms")
+        ]
         seconds = [f"{side['median_s']:.3f}" for side in (fixed, buckets)]
         total = [f"{side['total_s']:.0f}" for side in (fixed, buckets)]
         ratio, whole = fixed["median_s"] / buckets["median_s"], fixed["total_s"] / buckets["total_s"]
         steps = len(fixed["losses"])
-        rows.append([task, steps, *seconds, f"{ratio:.2f}", *total, f"{whole:.2f}", f"{difference:.1e}"])
+        rows.append([task, steps, *seconds, f"{ratio:.2f}", *total, f"{whole:.2f}", *map("{:.1e}".format, differences)])
         say(f"{task}: fixed padding {seconds[0]} s a step, buckets {seconds[1]} s")
     if rows:
-        header = ["task", "steps", "fixed s/step", "buckets s/step", "ratio", "fixed s", "buckets s", "ratio", "losses"]
-        say(table(header, rows))
+        header = ["task", "steps", "fixed s/step", "buckets s/step", "ratio", "fixed s", "buckets s", "ratio"]
+        say(table([*header, "losses", "norms"], rows))
     rows = []
     for jit in ("", "xla"):
         tiled, split = (measured(f"head/{side}/{jit}") for side in ("tiled", "split"))
@@ -141,21 +145,23 @@ def timed_steps(arguments: argparse.Namespace, config, tasks, rows) -> dict:
         model,
         AdamWeightDecay(model.variables, config.weight_decay_rate, factors),
         strategy,
-        lambda s: learning_rate(s, config.learning_rate, steps, 0.1 * steps),
+        lambda s: learning_rate(s, 0.0, steps, 0.1 * steps),
     )
     reader = BatchReader(tasks, {0: rows}, config, config.train_batch_size)
     order = TrainingOrder(len(reader), reader.batch_size, config.seed)
-    iterator, losses, times, lengths = iter(reader.training(0)), [], [], set()
+    iterator, losses, norms, times, lengths = iter(reader.training(0)), [], [], [], set()
     for number in range(min(steps, arguments.steps)):
         start = time.perf_counter()
         sums = step.run(iterator, tf.constant(1))[2].numpy()
         seconds = time.perf_counter() - start
         losses.append(float(step.unpacked(sums[: step.width])["loss"]))
+        norms.append(float(sums[-1]))
         length = reader.bucket(order.rows(number))
         if number >= 5 and length in lengths:
             times.append(seconds)
         lengths.add(length)
-    return {"losses": losses, "median_s": statistics.median(times), "total_s": sum(times) / len(times) * len(losses)}
+    seconds = sum(times) / len(times) * len(losses)
+    return {"losses": losses, "norms": norms, "median_s": statistics.median(times), "total_s": seconds}
 
 
 def head(arguments: argparse.Namespace, what: str) -> dict:

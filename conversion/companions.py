@@ -5,6 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from model.tokenization import load_vocab
+from util import filesystem
 from util.errors import UserError
 from util.files import read_json, write_json, write_text
 from util.log import say
@@ -59,14 +60,14 @@ def find_companions(
     strip = strip if strip is not None else found_strip
     notes = {}
     for name in (HPARAMS, DATA, NETWORKS):
-        if os.path.exists(path := os.path.join(folders[0], name)):
+        if filesystem.exists(path := os.path.join(folders[0], name)):
             notes[name] = read_json(path)
     return Companions(tokens, lower, lower and strip is not False, notes)
 
 
 def _vocabulary(folders: list[str], vocab_file: str | None) -> list[str] | None:
     for path in [vocab_file] if vocab_file else [os.path.join(folder, VOCAB) for folder in folders]:
-        if vocab_file or os.path.exists(path):
+        if vocab_file or filesystem.exists(path):
             return load_vocab(path).tokens
     for folder in folders:
         model = _json(folder, TOKENIZER_JSON).get("model", {})
@@ -90,7 +91,7 @@ def _settings(folders: list[str]) -> tuple[bool | None, bool | None]:
 
 def _json(folder: str, name: str) -> dict[str, Any]:
     path = os.path.join(folder, name)
-    value = read_json(path) if os.path.exists(path) else {}
+    value = read_json(path) if filesystem.exists(path) else {}
     return value if isinstance(value, dict) else {}
 
 

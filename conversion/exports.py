@@ -13,6 +13,7 @@ from model.config import TransformerConfig
 from model.description import TASKS, hparams, tasks_beside
 from model.parts import MAIN_HEAD, generator_of, has_generator, published
 from model.readers import STEP, Tensors, View, has, is_weight, kept, under
+from util import filesystem
 from util.errors import UserError
 from util.files import write_json, write_text
 from util.log import say
@@ -115,7 +116,7 @@ def _write_network(folder: str, source: Source, part: str, task: str | None, kin
         kind = _kind(reader, task, kind or told.get("kind"))
         head, architecture = heads.to_hugging_face(task, kind, _head(reader, task)), heads.ARCHITECTURES[kind]
         more = {huggingface.TASK_KEY: task, **_label_fields(task, kind, _head(reader, task), told)}
-    os.makedirs(folder, exist_ok=True)
+    filesystem.makedirs(folder)
     huggingface.write_model(folder, network, sizes, architecture, head, {**more, huggingface.STEP_KEY: reader.step})
     write_hugging_face_tokenizer(folder, source.companions, sizes.max_position_embeddings)
     card = model_card(reader, source.networks, source.companions.notes, architecture)

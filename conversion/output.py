@@ -3,9 +3,9 @@
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Iterator
 
+from util import filesystem
 from util.errors import UserError
 from util.files import writing
 
@@ -14,9 +14,9 @@ _STALE = re.compile(r"model\.ckpt-\d+\..*|checkpoint|model(-\d+-of-\d+)?\.safete
 
 def check_output(path: str, overwrite: bool) -> None:
     """Raises a `UserError` for a file, or for a folder with content that nobody said may be overwritten."""
-    if os.path.exists(path) and not os.path.isdir(path):
+    if filesystem.exists(path) and not filesystem.isdir(path):
         raise UserError(f"--to {path} is a file; name a folder")
-    if os.path.isdir(path) and os.listdir(path) and not overwrite:
+    if filesystem.isdir(path) and filesystem.listdir(path) and not overwrite:
         raise UserError(f"the folder --to {path} is not empty; choose another, or pass --overwrite to replace the "
                         "checkpoint in it (other files stay)")  # fmt: skip
 
@@ -27,26 +27,26 @@ def output_folder(path: str) -> Iterator[str]:
 
     In a folder with content, an earlier checkpoint's files that are not written anew are removed; others stay.
     """
-    path = os.path.abspath(path)
+    path = filesystem.abspath(path)
     beside = f"{path}.tmp-{os.getpid()}"
     with writing(f"the folder {path}"):
-        os.makedirs(beside)
+        filesystem.makedirs(beside)
         try:
             yield beside
-            if not os.path.isdir(path) or not os.listdir(path):
-                os.replace(beside, path)
+            if not filesystem.isdir(path) or not filesystem.listdir(path):
+                filesystem.rename(beside, path)
             else:
                 _move_into(beside, path)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            filesystem.rmtree(beside, ignore_errors=True)
 
 
 def _move_into(beside: str, path: str) -> None:
-    for folder, _, names in os.walk(beside):
+    for folder, _, names in filesystem.walk(beside):
         target = os.path.normpath(os.path.join(path, os.path.relpath(folder, beside)))
-        os.makedirs(target, exist_ok=True)
+        filesystem.makedirs(target)
         for name in names:
-            os.replace(os.path.join(folder, name), os.path.join(target, name))
-        for name in set(os.listdir(target)) - set(names):
+            filesystem.rename(os.path.join(folder, name), os.path.join(target, name))
+        for name in set(filesystem.listdir(target)) - set(names):
             if _STALE.fullmatch(name):
-                os.remove(os.path.join(target, name))
+                filesystem.remove(os.path.join(target, name))

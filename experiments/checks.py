@@ -11,6 +11,7 @@ from finetune.task_builder import make_tasks
 from model.tokenization import FullTokenizer, load_vocab
 from pretrain.shards import check_examples, check_manifests, find_shards
 from pretrain.token_counts import count_tokens
+from util import filesystem
 from util.errors import UserError
 from util.files import read_object, write_json
 from util.log import say
@@ -51,7 +52,7 @@ def judged_by(run: TaskRun) -> Judged:
         paths = [path for part in ("train", split) for path in task.files(part)]
     except UserError as error:
         raise UserError(f'task "{run.name}": {error}') from error
-    if missing := [path for path in paths if not os.path.exists(path)]:
+    if missing := [path for path in paths if not filesystem.exists(path)]:
         raise UserError(f'task "{run.name}": there is no file {missing[0]}; put it there, or leave the task out')
     return Judged(split, task.metric.name)
 
@@ -65,7 +66,7 @@ def check_kept(experiment: Experiment) -> None:
       UserError: results of other hparams would stand in one table.
     """
     path, now = os.path.join(experiment.folder, KEPT), {**experiment.values, "data": _fingerprints(experiment)}
-    if os.path.exists(path):
+    if filesystem.exists(path):
         before = read_object(path, "pretraining", "eval_tfrecords", "data", "objectives", "tasks", what="note")
         changed = [name for name in ("pretraining", "eval_tfrecords", "data") if before[name] != now[name]]
         for section in ("objectives", "tasks"):

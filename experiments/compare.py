@@ -16,6 +16,7 @@ from experiments.configuration import Experiment, read_experiment
 from experiments.plot import draw
 from experiments.results import row_of, write_results
 from experiments.runs import Run
+from util import filesystem
 from util.errors import run_main
 from util.files import check_writable
 from util.folder_lock import FolderLock
@@ -67,7 +68,7 @@ def main() -> int:
             return stop.code
         finally:
             report.write()
-    with open(os.path.join(experiment.folder, "results.md"), encoding="utf-8") as file:
+    with filesystem.open(os.path.join(experiment.folder, "results.md"), encoding="utf-8") as file:
         say("\n" + file.read())
     say(f"written: results.md, results.json and scores.png in {experiment.folder}")
     return say_failures(commands)

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.runs import Run, check_equal, make_run
 from pretrain.variants import OBJECTIVES
+from util import filesystem
 from util.errors import UserError, nearest_hint
 from util.files import read_json
 
@@ -52,11 +53,11 @@ def read_experiment(path: str, data_dir: str | None = None) -> Experiment:
     if data_dir is None:
         if "data_dir" not in values:
             raise UserError(f'{path} names no data folder; pass --data-dir, or add "data_dir"')
-        data_dir = os.path.join(os.path.dirname(os.path.abspath(path)), values["data_dir"])
-    if not os.path.isdir(data_dir):
+        data_dir = os.path.join(os.path.dirname(filesystem.abspath(path)), values["data_dir"])
+    if not filesystem.isdir(data_dir):
         raise UserError(f"there is no data folder {data_dir}; pass another with --data-dir")
     name = os.path.splitext(os.path.basename(path))[0]
-    values = {"pretraining": {}, **values, "data_dir": os.path.abspath(data_dir)}
+    values = {"pretraining": {}, **values, "data_dir": filesystem.abspath(data_dir)}
     runs = [
         make_run(name, values, objective, _objective_hparams(path, objective, own), float(budget))
         for budget in sorted(values["budgets"])

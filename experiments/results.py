@@ -7,6 +7,7 @@ from typing import Any
 from experiments.runs import Judged, Run, TaskRun
 from finetune.trials import TRIAL
 from scripts.plot_curves import read_metrics
+from util import filesystem
 from util.errors import UserError
 from util.files import read_object, write_json, write_text, writing
 
@@ -61,7 +62,7 @@ def _scores(task: TaskRun, judged: Judged) -> Row:
     scores = []
     for number in range(1, task.config.num_trials + 1):
         path = os.path.join(task.config.trial_dir(number), TRIAL)
-        if os.path.exists(path):
+        if filesystem.exists(path):
             try:
                 results = read_object(path, "results", what="note")["results"]
                 scores.append(results[task.name][judged.split][judged.metric])

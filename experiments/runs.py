@@ -13,6 +13,7 @@ from finetune.trials import TRIAL
 from model.checkpoint_files import find, step_in_name
 from pretrain.flops import training_flops
 from pretrain.model_folder import has_run
+from util import filesystem
 from util.errors import UserError
 
 TOLERANCE = 0.01  # of the FLOPs of runs that are compared
@@ -41,7 +42,7 @@ class TaskRun:
     def unfinished(self) -> str | None:
         """The folder of the first trial that is not finished."""
         folders = (self.config.trial_dir(i) for i in range(1, self.config.num_trials + 1))
-        return next((folder for folder in folders if not os.path.exists(os.path.join(folder, TRIAL))), None)
+        return next((folder for folder in folders if not filesystem.exists(os.path.join(folder, TRIAL))), None)
 
     def finished(self) -> bool:
         """Whether all trials are."""

@@ -31,6 +31,7 @@ from finetune.tagging.tagging_metrics import TAGGING_METRICS
 from finetune.tagging.tagging_tasks import TaggingTask
 from finetune.task import Task
 from model.tokenization import FullTokenizer
+from util import filesystem
 from util.errors import UserError, nearest_hint
 from util.files import read_json, write_json, writing
 
@@ -222,7 +223,7 @@ class CustomClassification(DescribedFiles, ClassificationTask):
     def _collected_labels(self, several: bool, separator: str) -> list[str]:
         """The labels of the training file, sorted; kept as JSON, for when it is not there any more."""
         kept = os.path.join(self.config.preprocessed_data_dir, f"{self.name}_labels.json")
-        if os.path.isfile(kept) and not self._is_there("train"):
+        if filesystem.isfile(kept) and not self._is_there("train"):
             return read_json(kept, "labels")
         (path,) = self.files("train")
         table = self.read_table(path, self.description.get("header", True))
@@ -249,7 +250,7 @@ class CustomClassification(DescribedFiles, ClassificationTask):
         return sorted(labels)
 
     def _is_there(self, split: str) -> bool:
-        return os.path.isfile(os.path.join(self.config.raw_data_dir(self.name), self.file_name(split)))
+        return filesystem.isfile(os.path.join(self.config.raw_data_dir(self.name), self.file_name(split)))
 
 
 class CustomRegression(DescribedFiles, RegressionTask):

@@ -20,6 +20,7 @@ from finetune.trials import Scores, Trial, report, results_lines, seed_of
 from model import checkpoints
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import FullTokenizer
+from util import filesystem
 from util.cluster import Cluster
 from util.distribution import open_devices
 from util.errors import UserError
@@ -276,7 +277,7 @@ class FinetuningRun:
                     continue
                 path = self.config.predictions_path(task.name, split, trial)
                 with writing(f"the predictions {path}"):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    filesystem.makedirs(os.path.dirname(path))
                     paths = task.write_predictions(split, found, path)
                 for path in paths:
                     say(f"written: {path}")

@@ -1,7 +1,6 @@
 """Keeping the weights with the best dev metric, and ending a trial that no longer gets better."""
 
 import os
-import shutil
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -11,6 +10,7 @@ from finetune.task import Metric
 from finetune.trials import BEST, DESCRIBING, Scores, Trial
 from model import checkpoints
 from model.checkpoints import STATE
+from util import filesystem
 from util.files import writing
 from util.log import say
 
@@ -77,7 +77,7 @@ class BestKeeper:
     def restore_best(self) -> None:
         """Puts the best weights back into the model."""
         folder = self.trial.path(BEST)
-        if self.name and os.path.isdir(folder):
+        if self.name and filesystem.isdir(folder):
             prefix = checkpoints.find(folder)
             checkpoints.restore(prefix, self.model.variables)
             say(f"the best weights are those of {prefix}")
@@ -95,14 +95,14 @@ class BestKeeper:
         folder, beside = self.trial.path(BEST), self.trial.path(BEST + ".new")
         values = {name: variable.read_value() for name, variable in self.model.variables.items()}
         with writing(f"the best weights in {folder}"):
-            shutil.rmtree(beside, ignore_errors=True)
-            os.makedirs(beside)
+            filesystem.rmtree(beside, ignore_errors=True)
+            filesystem.makedirs(beside)
             try:
                 checkpoints.write(os.path.join(beside, f"{checkpoints.PREFIX}-0"), values)
             except tf.errors.OpError as error:
                 raise OSError(error.message.splitlines()[0]) from error
             checkpoints.write_state(beside, [0])
             for name in DESCRIBING:
-                shutil.copy(self.trial.path(name), beside)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(beside, folder)
+                filesystem.copy(self.trial.path(name), os.path.join(beside, name))
+            filesystem.rmtree(folder, ignore_errors=True)
+            filesystem.rename(beside, folder)

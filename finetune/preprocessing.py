@@ -22,6 +22,7 @@ from finetune.feature_spec import Features
 from finetune.tables import notes_on
 from finetune.task import Task
 from model.tokenization import CLS, MAX_WORD_LENGTH, PAD, SEP, UNK
+from util import filesystem
 from util.errors import UserError
 from util.files import read_object, sha256_of, write_text, writing
 from util.log import say
@@ -109,7 +110,7 @@ def _json_path(path: str) -> str:
 
 def _cached(path: str, key: str, log_examples: bool) -> dict[str, Any] | None:
     """What is known of the features that an earlier run left; None where there are none or they are damaged."""
-    if not (os.path.exists(path) and os.path.exists(_json_path(path))):
+    if not (filesystem.exists(path) and filesystem.exists(_json_path(path))):
         return None
     try:
         description = read_object(_json_path(path), "key", "sha256", "checksum")
@@ -143,7 +144,7 @@ def _build(
     processes = max(1, min(config.num_processes, len(examples) // LEAST_PER_PROCESS))
     bounds = [len(examples) * i // processes for i in range(processes + 1)]
     with writing(f"the features {path}"):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        filesystem.makedirs(os.path.dirname(path))
         _remove_leftovers(os.path.dirname(path))
         parts = [f"{path}.tmp-{socket.gethostname()}-{os.getpid()}-{i}" for i in range(processes)]
         work = [(task, is_training, examples[start:end], part) for part, start, end in zip(parts, bounds, bounds[1:])]
@@ -155,8 +156,8 @@ def _build(
             description["sha256"] = _join(parts, path)
         finally:
             for part in parts:
-                if os.path.exists(part):
-                    os.remove(part)
+                if filesystem.exists(part):
+                    filesystem.remove(part)
     description["label_counts"] = task.label_counts(examples)
     description["files"] = task.files(split)
     description["notes"] = [note for file in description["files"] for note in notes_on(file)]
@@ -166,10 +167,10 @@ def _build(
 def _remove_leftovers(folder: str) -> None:
     """Removes the parts of builds that were killed: of any features, but of dead processes on this host alone."""
     pattern = re.compile(rf".*\.tfrecord\.tmp-{re.escape(socket.gethostname())}-(\d+)-\d+")
-    for name in os.listdir(folder):
+    for name in filesystem.listdir(folder):
         if (match := pattern.fullmatch(name)) and not _is_alive(int(match[1])):
             with contextlib.suppress(FileNotFoundError):  # another build was quicker
-                os.remove(os.path.join(folder, name))
+                filesystem.remove(os.path.join(folder, name))
 
 
 def _is_alive(process: int) -> bool:
@@ -191,10 +192,7 @@ def _run(work: list[tuple], label: str, total: int, progress: bool) -> list[dict
         if progress:
             line.update(sum(done))
 
-    if len(work) > 1:
-        found = run_workers(_write_part, work, on_report)
-    else:
-        found = [_write_part(*work[0], lambda number: on_report(0, number))]
+    found = run_workers(_write_part, work, on_report)
     line.update(total)
     if progress and total >= LEAST_WITH_PROGRESS:
         line.close()
@@ -210,7 +208,7 @@ def _write_part(
     found: dict[str, Any] = {"lengths": [], "shown": [], "examples": len(examples)}
     counts: Counter[str] = Counter()
     shown = len(examples) if task.config.log_examples else SHOWN
-    with open(path, "wb") as file:
+    with filesystem.open(path, "wb") as file:
         for number, example in enumerate(examples):
             long_words = task.tokenizer.long_words
             windows = task.featurize(example, is_training)
@@ -227,8 +225,7 @@ def _write_part(
                 found["shown"].append(_shown(task, example, windows))
             if number % REPORT_EVERY == 0:
                 report(number)
-        file.flush()
-        os.fsync(file.fileno())
+        filesystem.settle(file)
     return found | counts
 
 
@@ -264,17 +261,17 @@ def _together(found: list[dict[str, Any]], all_shown: bool) -> dict[str, Any]:
 def _join(parts: list[str], path: str) -> str:
     """Puts the parts one after the other under the file's name at once; gives the SHA-256 of it all."""
     digest = hashlib.sha256()
-    with open(parts[0], "rb+") as whole:
-        while block := whole.read(1 << 20):
+    with filesystem.open(parts[0], "rb") as file:
+        while block := file.read(1 << 20):
             digest.update(block)
+    with filesystem.open(parts[0], "ab") as whole:
         for part in parts[1:]:
-            with open(part, "rb") as file:
+            with filesystem.open(part, "rb") as file:
                 while block := file.read(1 << 20):
                     whole.write(block)
                     digest.update(block)
-        whole.flush()
-        os.fsync(whole.fileno())
-    os.replace(parts[0], path)
+        filesystem.settle(whole)
+    filesystem.rename(parts[0], path)
     return digest.hexdigest()
 
 

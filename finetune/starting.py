@@ -13,6 +13,7 @@ from model.checkpoint_files import find
 from model.config import TransformerConfig
 from model.description import NETWORKS, check_heads, fields_of_folder, tasks_of_folder
 from model.tokenization import Vocabulary
+from util import filesystem
 from util.agreement import checkpoint_fact
 from util.distribution import choose, read_cluster
 from util.errors import UserError, nearest_hint
@@ -41,16 +42,16 @@ def adopted(config: FinetuningConfig, passed: dict[str, Any]) -> dict[str, Any]:
     if fields and not any(name in passed for name in SIZES):
         values["vocab_size"] = fields.pop("vocab_size", config.vocab_size)
         values["model_hparam_overrides"] = fields
-        if os.path.exists(path := os.path.join(folder, NETWORKS)):
+        if filesystem.exists(path := os.path.join(folder, NETWORKS)):
             values["embedding_size"] = read_object(path, "embedding_size")["embedding_size"]
-        elif os.path.exists(path := os.path.join(folder, "config.json")):
+        elif filesystem.exists(path := os.path.join(folder, "config.json")):
             values["embedding_size"] = read_object(path).get("embedding_size", fields.get("hidden_size"))
         if not isinstance(size := values.get("embedding_size"), (int, type(None))):
             raise UserError(f'{path}: "embedding_size" must be a whole number, got {size!r}; mend it')
         say(f"note: the model's sizes are those of {folder}")
     if "do_lower_case" not in passed and (lower := tokenizer_of(folder).get("do_lower_case")) is not None:
         values["do_lower_case"] = lower
-    if "vocab_file" not in passed and os.path.exists(path := os.path.join(folder, "vocab.txt")):
+    if "vocab_file" not in passed and filesystem.exists(path := os.path.join(folder, "vocab.txt")):
         values["vocab_file"] = path
     return values
 
@@ -59,23 +60,23 @@ def folder_of(checkpoint: str | None) -> str | None:
     """The folder that a checkpoint lies in."""
     if not checkpoint:
         return None
-    return checkpoint if os.path.isdir(checkpoint) else os.path.dirname(checkpoint) or "."
+    return checkpoint if filesystem.isdir(checkpoint) else os.path.dirname(checkpoint) or "."
 
 
 def notes_folder(config: FinetuningConfig) -> str | None:
     """The folder whose notes say what the model is; without training, that of the first trial where there is one."""
     if not config.do_train and config.init_checkpoint in (None, config.pretrained_dir):
-        if os.path.exists(os.path.join(config.trial_dir(1), NETWORKS)):
+        if filesystem.exists(os.path.join(config.trial_dir(1), NETWORKS)):
             return config.trial_dir(1)
     if config.init_checkpoint:
         return folder_of(config.init_checkpoint)
-    return config.pretrained_dir if os.path.isdir(config.pretrained_dir) else None
+    return config.pretrained_dir if filesystem.isdir(config.pretrained_dir) else None
 
 
 def tokenizer_of(folder: str | None) -> dict[str, Any]:
     """The tokenizer settings that a model folder notes."""
     path = os.path.join(folder or "", TOKENIZER)
-    found = read_object(path) if folder and os.path.exists(path) else {}
+    found = read_object(path) if folder and filesystem.exists(path) else {}
     for name in ("do_lower_case", "strip_accents"):
         if not isinstance(found.get(name), (bool, type(None))):
             raise UserError(f'{path}: "{name}" must be true, false or null, got {found[name]!r}; mend it')
@@ -124,9 +125,9 @@ def check_checkpoint(config: FinetuningConfig) -> str:
       UserError: there is none, or the files beside it tell of a network of another size.
     """
     path = config.init_checkpoint
-    if path == config.pretrained_dir and not os.path.isdir(path):
+    if path == config.pretrained_dir and not filesystem.isdir(path):
         models = os.path.join(config.data_dir, "models")
-        there = sorted(os.listdir(models)) if os.path.isdir(models) else []
+        there = sorted(filesystem.listdir(models)) if filesystem.isdir(models) else []
         raise UserError(
             f"there is no pre-trained model {path}; below {models}: {', '.join(there) or 'none'}. Pass another "
             "--model-name, or init_checkpoint: a checkpoint elsewhere, or null for random weights"
@@ -167,7 +168,7 @@ def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tupl
     """
     if config.init_checkpoint and config.init_checkpoint != config.pretrained_dir:
         best = os.path.join(config.init_checkpoint, BEST)
-        path = best if os.path.isdir(best) else config.init_checkpoint
+        path = best if filesystem.isdir(best) else config.init_checkpoint
         found = [(1, check_checkpoint(dataclasses.replace(config, init_checkpoint=path)))]
     else:
         found = [(t.number, t.weights) for t in _trained_trials(config, tasks)]
@@ -183,7 +184,7 @@ def trained_models(config: FinetuningConfig, tasks: Sequence[Task]) -> list[tupl
 
 def _trained_trials(config: FinetuningConfig, tasks: Sequence[Task]) -> list[Trial]:
     trials = [Trial(config, i, tasks, {}) for i in range(1, config.num_trials + 1)]
-    trials = [trial for trial in trials if os.path.isdir(trial.folder) and trial.weights]
+    trials = [trial for trial in trials if filesystem.isdir(trial.folder) and trial.weights]
     for trial in trials:
         if not trial.record:
             with FolderLock(trial.folder):  # whose training would replace the weights meanwhile
@@ -258,7 +259,7 @@ def facts(
 def has_files(task: Task, split: str) -> bool:
     """Whether all files of a split are there."""
     try:
-        return all(os.path.exists(path) for path in task.files(split))
+        return all(filesystem.exists(path) for path in task.files(split))
     except UserError:
         return False
 
@@ -289,7 +290,7 @@ def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
         outputs.append(config.test_predictions)
     for path in outputs:
         check_writable(os.path.dirname(path))
-    if os.path.isdir(config.results_txt):
+    if filesystem.isdir(config.results_txt):
         raise UserError(f'hparam "results_txt" must be a file, and {config.results_txt} is a folder')
     cluster = read_cluster() if choose(config) == "multi_worker" else None
     unfinished = [trial for trial in trials if not trial.record]

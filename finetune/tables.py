@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from util import filesystem
 from util.errors import UserError, nearest_hint
 
 FORMATS = {"tsv": "tsv", "csv": "csv", "jsonl": "jsonl", "json": "jsonl", "txt": "conll", "conll": "conll"}
@@ -220,7 +221,7 @@ def read_text(path: str) -> str:
     """
     _notes[path] = []
     try:
-        with open(path, "rb") as file:
+        with filesystem.open(path, "rb") as file:
             data = file.read()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
@@ -262,7 +263,7 @@ def one_of_files(folder: str, split: str, names: Sequence[str]) -> str:
     Raises:
       UserError: several are there.
     """
-    there = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    there = [name for name in names if filesystem.isfile(os.path.join(folder, name))]
     if len(there) > 1:
         raise UserError(f'{folder} holds {" and ".join(there)}, and each could be the split {split}; name one in the '
                         f'task\'s "{split}", or move the others away')  # fmt: skip

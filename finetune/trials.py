@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import math
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from configure_finetuning import FinetuningConfig
 from finetune.task import Results, Task
 from model.checkpoint_files import PREFIX, find
 from model.tokenization import Vocabulary
+from util import filesystem
 from util.distribution import DEVICES
 from util.errors import UserError
 from util.files import read_object, write_json, write_text, writing
@@ -98,7 +98,7 @@ class Trial:
     @property
     def record(self) -> dict[str, Any] | None:
         """What the finished trial left: its number, seed, steps, seconds and results; None before its end."""
-        return None if self.starts_afresh or not os.path.exists(self.path(TRIAL)) else self.finished_record()
+        return None if self.starts_afresh or not filesystem.exists(self.path(TRIAL)) else self.finished_record()
 
     def finished_record(self) -> dict[str, Any]:
         """The record of a trial that has come to its end, also of one that started afresh."""
@@ -117,13 +117,13 @@ class Trial:
     @property
     def checkpoint(self) -> str | None:
         """The checkpoint to go on from."""
-        return None if self.starts_afresh or not os.path.isdir(self.folder) else find(self.folder)
+        return None if self.starts_afresh or not filesystem.isdir(self.folder) else find(self.folder)
 
     @property
     def weights(self) -> str | None:
         """The checkpoint to predict with: the best where one was kept."""
         best = self.path(BEST)
-        return (find(best) if os.path.isdir(best) else None) or find(self.folder)
+        return (find(best) if filesystem.isdir(best) else None) or find(self.folder)
 
     def check(self) -> None:
         """Compares the trial with what lies in its folder; changes nothing.
@@ -133,8 +133,8 @@ class Trial:
         """
         if self.config.debug:
             self._check_debug()
-        if self.starts_afresh or not os.path.exists(self.path(HPARAMS)):
-            if not self.starts_afresh and os.path.isdir(self.folder) and find(self.folder):
+        if self.starts_afresh or not filesystem.exists(self.path(HPARAMS)):
+            if not self.starts_afresh and filesystem.isdir(self.folder) and find(self.folder):
                 raise UserError(
                     f"{self.folder} holds a checkpoint but not {HPARAMS}, so nobody can tell how it was trained; set "
                     "model_dir to another folder, or init_checkpoint to this one, or overwrite true to train anew"
@@ -165,8 +165,8 @@ class Trial:
             say(f"note: changed since trial {self.number} began: {told or 'the training examples'}")
 
     def _check_debug(self) -> None:
-        if os.path.isdir(self.folder) and not os.path.exists(self.path(DEBUG_MARKER)):
-            if os.path.exists(self.path(HPARAMS)) or find(self.folder):
+        if filesystem.isdir(self.folder) and not filesystem.exists(self.path(DEBUG_MARKER)):
+            if filesystem.exists(self.path(HPARAMS)) or find(self.folder):
                 raise UserError(
                     f"debug starts the folder {self.folder} afresh, but no debug run made it; set model_dir to another "
                     "or remove the folder yourself"
@@ -175,7 +175,7 @@ class Trial:
     def prepare(self, vocab: Vocabulary, strip_accents: bool) -> None:
         """Empties the folder where that is asked for, then writes what describes the trial that begins."""
         with writing(f"in the folder {self.folder}"):
-            os.makedirs(self.folder, exist_ok=True)
+            filesystem.makedirs(self.folder)
             if self.starts_afresh:
                 self.empty()
             if self.config.debug:
@@ -196,25 +196,25 @@ class Trial:
     def empty(self) -> None:
         """Removes what a trial writes into its folder, and nothing else; the user asked for it."""
         for name in ("tensorboard", BEST):
-            shutil.rmtree(self.path(name), ignore_errors=True)
+            filesystem.rmtree(self.path(name), ignore_errors=True)
         notes = ("metrics.jsonl", DEVICES, TRIAL, DEBUG_MARKER, *DESCRIBING)
-        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
+        for name in filesystem.listdir(self.folder) if filesystem.isdir(self.folder) else ():
             if name in notes:
-                os.remove(self.path(name))
+                filesystem.remove(self.path(name))
         self.remove_checkpoints()
 
     def remove_checkpoints(self) -> None:
         """Removes the folder's checkpoints (keep_all_models false, overwrite, debug)."""
-        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
+        for name in filesystem.listdir(self.folder) if filesystem.isdir(self.folder) else ():
             if name == "checkpoint" or name.startswith(PREFIX + "-"):
-                os.remove(self.path(name))
-        shutil.rmtree(self.path(BEST), ignore_errors=True)
+                filesystem.remove(self.path(name))
+        filesystem.rmtree(self.path(BEST), ignore_errors=True)
 
 
 def seed_of(checkpoint: str) -> int | None:
     """The seed that a fine-tuned checkpoint was trained with, where the files beside it tell."""
     path = os.path.join(os.path.dirname(checkpoint), HPARAMS)
-    return read_object(path).get("seed") if os.path.exists(path) else None
+    return read_object(path).get("seed") if filesystem.exists(path) else None
 
 
 # ---- results --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import os
 import re
 
+from util import filesystem
 from util.errors import UserError
 from util.files import write_text
 
@@ -23,17 +24,17 @@ def find(path: str) -> str | None:
       UserError: the path or a file of the checkpoint is missing, a folder does not tell which of several it is, or
         the weights are pickled.
     """
-    if os.path.isdir(path):
+    if filesystem.isdir(path):
         return _latest(path) or _huggingface(path)
-    if os.path.isfile(path) and path.endswith(_PICKLES):
+    if filesystem.isfile(path) and path.endswith(_PICKLES):
         raise _pickled(path)
-    if os.path.isfile(path) and path.endswith((".safetensors", SAFETENSORS_INDEX)):
+    if filesystem.isfile(path) and path.endswith((".safetensors", SAFETENSORS_INDEX)):
         index = os.path.join(os.path.dirname(path), SAFETENSORS_INDEX)
-        return index if "-of-" in os.path.basename(path) and os.path.exists(index) else path
-    if os.path.basename(path) == "checkpoint" and os.path.isfile(path):
+        return index if "-of-" in os.path.basename(path) and filesystem.exists(index) else path
+    if os.path.basename(path) == "checkpoint" and filesystem.isfile(path):
         return find(os.path.dirname(path) or ".")
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-    if not os.path.exists(prefix + ".index"):
+    if not filesystem.exists(prefix + ".index"):
         raise UserError(
             f"there is no checkpoint {path}: expected a folder with a `checkpoint` file or {SAFETENSORS}, or a prefix "
             f"such as {os.path.join(os.path.dirname(path), PREFIX)}-1000 with its .index and .data files"
@@ -48,17 +49,17 @@ def _latest(folder: str) -> str | None:
     A folder without either may hold one checkpoint under another name, as people pass them on.
     """
     state = os.path.join(folder, "checkpoint")
-    if os.path.exists(state):
-        with open(state, encoding="utf-8", errors="replace") as file:
+    if filesystem.exists(state):
+        with filesystem.open(state, encoding="utf-8", errors="replace") as file:
             named = re.search(r'^model_checkpoint_path:\s*"(.*)"', file.read(), re.M)
         if named:
             for prefix in (os.path.join(folder, os.path.basename(named[1])), os.path.join(folder, named[1])):
-                if os.path.exists(prefix + ".index"):
+                if filesystem.exists(prefix + ".index"):
                     return prefix
     whole = whole_checkpoints(folder)
     if whole:
         return os.path.join(folder, f"{PREFIX}-{whole[-1]}")
-    others = sorted(name.removesuffix(".index") for name in os.listdir(folder) if name.endswith(".index"))
+    others = sorted(name.removesuffix(".index") for name in filesystem.listdir(folder) if name.endswith(".index"))
     if len(others) > 1:
         raise UserError(
             f"the folder {folder} holds the checkpoints {', '.join(others)} and no `checkpoint` file that says which "
@@ -70,9 +71,9 @@ def _latest(folder: str) -> str | None:
 def _huggingface(folder: str) -> str | None:
     """The weights of a Hugging Face folder."""
     for name in (SAFETENSORS, SAFETENSORS_INDEX):
-        if os.path.exists(os.path.join(folder, name)):
+        if filesystem.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(filesystem.listdir(folder)):
         if name.startswith("pytorch_model") and name.endswith(_PICKLES):
             raise _pickled(os.path.join(folder, name))
     return None
@@ -90,18 +91,19 @@ def _pickled(path: str) -> UserError:
 def missing_shards(prefix: str) -> list[str]:
     """The data files of a checkpoint that are not there, as far as the names of the others tell."""
     folder, name = os.path.split(prefix)
-    shards = [re.fullmatch(re.escape(name) + r"\.data-\d+-of-(\d+)", other) for other in os.listdir(folder or ".")]
+    names = filesystem.listdir(folder or ".")
+    shards = [re.fullmatch(re.escape(name) + r"\.data-\d+-of-(\d+)", other) for other in names]
     counts = {int(match[1]) for match in shards if match}
     if len(counts) != 1:
         return [] if counts else [f"{prefix}.data-00000-of-00001"]
     count = counts.pop()
     paths = (f"{prefix}.data-{i:05d}-of-{count:05d}" for i in range(count))
-    return [path for path in paths if not os.path.exists(path)]
+    return [path for path in paths if not filesystem.exists(path)]
 
 
 def whole_checkpoints(folder: str) -> list[int]:
     """The steps of the complete checkpoints of a folder, rising."""
-    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    names = set(filesystem.listdir(folder)) if filesystem.isdir(folder) else set()
     found = (re.fullmatch(re.escape(PREFIX) + r"-(\d+)\.index", name) for name in names)
     steps = [int(match[1]) for match in found if match]
     return sorted(step for step in steps if f"{PREFIX}-{step}.data-00000-of-00001" in names)

@@ -5,7 +5,6 @@ slots as `<name>/adam_m` and `<name>/adam_v`, `global_step`, and the training's 
 """
 
 import os
-import shutil
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +14,7 @@ from model.checkpoint_files import PREFIX, SAVING, find, missing_shards, whole_c
 from model.disentangled import fitted
 from model.huggingface import HuggingFaceReader
 from model.readers import STATE, STEP, Tensors, is_weight, not_finite
+from util import filesystem
 from util.errors import UserError
 
 __all__ = ["PREFIX", "SAVING", "STATE", "STEP", "Reader", "Report", "find", "open_reader", "position_rows", "restore",
@@ -48,7 +48,7 @@ class Reader:
                 "the checkpoint before it"
             )
         try:
-            self._reader = tf.train.load_checkpoint(prefix)
+            self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             raise UserError(f"cannot read the checkpoint {prefix}: {_first_line(error)}") from error
@@ -219,7 +219,7 @@ def write(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     """Writes a checkpoint that TensorFlow 1 and 2 restore by name; complete under its name or not there at all."""
     folder, name = os.path.split(prefix)
     beside = os.path.join(folder, SAVING)
-    os.makedirs(beside, exist_ok=True)
+    filesystem.makedirs(beside)
     names = sorted(tensors)
     try:
         with tf.device("CPU:0"):
@@ -230,8 +230,8 @@ def write(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
                 tensors=[tensors[n] for n in names],
             )
         for suffix in (".data-00000-of-00001", ".index"):  # the index last: with it the checkpoint is complete
-            with open(os.path.join(beside, name + suffix), "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(os.path.join(beside, name + suffix), prefix + suffix)
+            with filesystem.open(os.path.join(beside, name + suffix), "rb") as file:
+                filesystem.settle(file)
+            filesystem.rename(os.path.join(beside, name + suffix), prefix + suffix)
     finally:
-        shutil.rmtree(beside)
+        filesystem.rmtree(beside)

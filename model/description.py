@@ -12,6 +12,7 @@ from model.disentangled import DIFFERENCE, added_up
 from model.heads import KNOWN_TASKS, tasks
 from model.parts import GENERATOR_HEAD, MAIN_HEAD, TOWERS, generator_of, has_generator, tower_of
 from model.readers import SLOTS, STATE, STEP, Tensors, View, has, is_weight, kept, under
+from util import filesystem
 from util.errors import UserError
 from util.files import read_object
 
@@ -41,7 +42,7 @@ def fields_of_folder(folder: str, network: str) -> dict[str, Any]:
       UserError: the file holds something else.
     """
     for name in (NETWORKS, HPARAMS, "bert_config.json", "config.json"):
-        if os.path.exists(path := os.path.join(folder, name)):
+        if filesystem.exists(path := os.path.join(folder, name)):
             break
     else:
         return {}
@@ -69,7 +70,7 @@ def tasks_of_folder(folder: str) -> dict[str, dict[str, Any]]:
       UserError: the note is damaged.
     """
     path = os.path.join(folder, TASKS)
-    if not os.path.exists(path):
+    if not filesystem.exists(path):
         return {}
     found = read_object(path, "tasks")["tasks"]
     if not isinstance(found, dict) or not all(isinstance(task, dict) and "kind" in task for task in found.values()):
@@ -226,7 +227,7 @@ def describe(reader: Tensors, heads: int | None = None, values: bool = True) -> 
     found = networks(reader, heads=heads)
     folder = os.path.dirname(reader.prefix)
     own = any(name.startswith(STATE) for name in reader.shapes) or all(
-        os.path.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS)
+        filesystem.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS)
     )
     told = heads or found["discriminator"] is None or "num_attention_heads" in fields_beside(reader)
     return {

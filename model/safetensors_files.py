@@ -3,8 +3,10 @@
 Tensors are read one at a time, when they are asked for, and written one at a time.
 """
 
+import contextlib
 import json
 import os
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from model.checkpoint_files import SAFETENSORS, SAFETENSORS_INDEX
+from util import filesystem
 from util.errors import UserError
 from util.files import read_json, write_json
 
@@ -32,7 +35,10 @@ class SafetensorsReader:
         self.shapes: dict[str, list[int]] = {}
         self._files: dict[str, str] = {}
         self._types: dict[str, str] = {}
+        copies = contextlib.ExitStack()  # of remote files, as long as this object lives
+        weakref.finalize(self, copies.close)
         for file in self._shards() if path.endswith(".json") else [path]:
+            file = copies.enter_context(filesystem.local_copy(file))
             with _open(file) as tensors:
                 for name in tensors.keys():
                     part = tensors.get_slice(name)
@@ -45,7 +51,7 @@ class SafetensorsReader:
             raise UserError(f'{self.path} is no index of shards: it has no "weight_map"')
         names = sorted({os.path.basename(str(name)) for name in index["weight_map"].values()})
         paths = [os.path.join(os.path.dirname(self.path), name) for name in names]
-        if missing := [path for path in paths if not os.path.exists(path)]:
+        if missing := [path for path in paths if not filesystem.exists(path)]:
             raise UserError(f"{self.path} names shards that are not beside it: {', '.join(missing)}; copy them too")
         return paths
 
@@ -113,9 +119,8 @@ def _write_file(path: str, tensors: list[Tensor]) -> None:
         header[tensor.name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
-    with open(path, "wb") as file:
+    with filesystem.open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors:
             file.write(np.ascontiguousarray(tensor.read(), dtype="<f4").data)
-        file.flush()
-        os.fsync(file.fileno())
+        filesystem.settle(file)

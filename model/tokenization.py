@@ -6,12 +6,12 @@ single characters only, so the ids of a text are those of its words one after th
 """
 
 import hashlib
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 
+from util import filesystem
 from util.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -138,10 +138,10 @@ def load_vocab(path: str, required: Iterable[str] = SPECIAL_TOKENS) -> Vocabular
     Lines are stripped, as released; blank lines at the end do not count. A `UserError` tells of a file that cannot be
     read, is empty, is not UTF-8, holds a piece twice (the released code takes the last) or lacks a `required` piece.
     """
-    if os.path.isdir(path):
+    if filesystem.isdir(path):
         raise UserError(f"the vocabulary {path} is a folder; expected a text file with one piece a line")
     try:
-        with open(path, "rb") as file:
+        with filesystem.open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise UserError(f"cannot read the vocabulary {path}: {error.strerror}") from error

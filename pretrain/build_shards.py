@@ -5,29 +5,33 @@ import dataclasses
 import errno
 import os
 import random
-import re
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 from model.tokenization import FullTokenizer, Vocabulary, load_vocab
 from pretrain.example_building import LEAST_SEQ_LENGTH, LONGEST_SEQ_LENGTH, Counts, ExampleWriter
-from pretrain.manifest import MANIFEST_NAME, read_manifest, write_manifest
+from pretrain.manifest import MANIFEST_NAME
+from pretrain.parts import Job, Part, find_parts, plan_jobs
+from pretrain.runner import Runner, add_runner_arguments, chosen_runner
+from pretrain.shard_folder import BUILDING, building_folder, publish
+from util import filesystem
 from util.errors import UserError
 from util.log import count_text, say, seconds_text, table
 from util.progress import Progress
-from util.workers import run_workers, sigterm_interrupts, uninterrupted
+from util.workers import run_workers, sigterm_interrupts
 
-BUILDING = "building.tmp"  # the folder, within the output folder, of shards that are not complete
-_SHARD_NAME = re.compile(r"pretrain_data\.tfrecord-\d+-of-\d+")
 DEFAULT_SEED = 42
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildSettings:
-    """Everything that shapes the shards; `read_source` is a function of text_files, `sources` the files it reads."""
+    """Everything that shapes the shards; `read_source` is a function of text_files, `sources` the files it reads.
+
+    `corpus` is the folder that the names of sources are relative to. With a `runner`, `seed_per_file` holds too.
+    """
 
     command: str
     vocab_file: str
@@ -44,6 +48,9 @@ class BuildSettings:
     keep_long_lines: bool = False
     seed: int = DEFAULT_SEED
     overwrite: bool = False
+    corpus: str = ""
+    seed_per_file: bool = False
+    runner: Runner | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,11 +73,17 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-processes", type=int, default=1, help="processes that share the input files")
     parser.add_argument("--num-out-files", type=int, default=1000, help="shards to write, at least one a process")
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="same seed and processes: same records")
+    parser.add_argument(
+        "--seed-per-file",
+        action="store_true",
+        help="records that depend on the seed and their own file, not on the processes or the other files",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the shards in the output folder")
     parser.add_argument(
         "--keep-long-lines", action="store_true", help="carry what does not fit into an example over to the next one"
     )
     add_text_arguments(parser)
+    add_runner_arguments(parser)
 
 
 def truth(text: str) -> bool:
@@ -92,6 +105,8 @@ def common_settings(args: argparse.Namespace) -> dict[str, Any]:
         "keep_long_lines": args.keep_long_lines,
         "seed": args.seed,
         "overwrite": args.overwrite,
+        "seed_per_file": args.seed_per_file or args.runner is not None,
+        "runner": chosen_runner(args),
     }
 
 
@@ -107,7 +122,7 @@ def usable_sources(paths: list[str], usable: Callable[[str], bool], folder: str,
 def check_folder(folder: str, flag: str) -> None:
     """A `UserError` unless a folder is there and can be listed."""
     try:
-        os.listdir(folder)
+        filesystem.listdir(folder)
     except OSError as error:
         raise UserError(f"cannot read the folder {folder} ({flag}): {error.strerror}") from error
 
@@ -123,14 +138,22 @@ def build(settings: BuildSettings) -> int:
     vocabulary = load_vocab(settings.vocab_file)
     say(
         f"{len(settings.sources)} input files, {len(vocabulary)} pieces, length {settings.max_seq_length}, "
-        f"{settings.num_processes} processes, {settings.num_out_files} shards, seed {settings.seed}"
+        f"{settings.runner or f'{settings.num_processes} processes'}, {settings.num_out_files} shards, "
+        f"seed {settings.seed}{' for each file' if settings.seed_per_file else ''}"
     )
-    with sigterm_interrupts(), _building_folder(settings) as building:
-        counts, shards = _run_jobs(settings)
+    with sigterm_interrupts(), building_folder(settings.output_dir, settings.overwrite) as building:
+        files: dict[str, str] = {}
+        if settings.runner:
+            from pretrain import beam_build  # needs an extra
+
+            counts, shards, files = beam_build.write_shards(settings, vocabulary, _jobs(settings), building)
+        else:
+            counts, shards = _run_jobs(settings, vocabulary)
+        counts.skipped_files += settings.skipped_files
         if not counts.examples:
             raise UserError(f"the {len(settings.sources)} input files hold no text that the vocabulary can express")
         manifest = _manifest(settings, vocabulary, counts, shards)
-        _publish(settings.output_dir, building, manifest)
+        publish(settings.output_dir, building, manifest, files)
     say(summary(manifest, time.monotonic() - start))
     say(f"written to {settings.output_dir}, described in {MANIFEST_NAME}")
     return 0
@@ -150,30 +173,43 @@ def _check_settings(settings: BuildSettings) -> None:
             f"--num-out-files {settings.num_out_files} is less than --num-processes {settings.num_processes}: each "
             "process needs a shard of its own"
         )
-    if settings.num_processes > len(settings.sources):
+    if settings.num_processes > len(settings.sources) and not settings.seed_per_file:
         say(
             f"note: {settings.num_processes} processes share {len(settings.sources)} input files: some have nothing to "
             "do and leave their shards empty; split the files or use fewer processes"
         )
 
 
-def _run_jobs(settings: BuildSettings) -> tuple[Counts, dict[str, int]]:
+def _jobs(settings: BuildSettings) -> list[Job]:
+    """What there is to do with `seed_per_file`: a job a process, or as many as there can be for a runner."""
+    parts = find_parts(settings.corpus, settings.sources, cut=settings.blanks_separate_docs)
+    num_jobs = len(parts) if settings.runner else settings.num_processes
+    return plan_jobs(parts, num_jobs, shard_names(settings))
+
+
+def _run_jobs(settings: BuildSettings, vocabulary: Vocabulary) -> tuple[Counts, dict[str, int]]:
     """The counts of all jobs together, and the number of records in each shard."""
-    total = sum(os.path.getsize(path) for path in settings.sources if os.path.exists(path))
+    jobs: list[tuple]
+    if settings.seed_per_file:
+        work = write_parts
+        folder = os.path.join(settings.output_dir, BUILDING)
+        jobs = [(job.parts, job.shards, folder, settings, vocabulary) for job in _jobs(settings)]
+    else:
+        work = write_examples
+        jobs = [(job, settings) for job in range(settings.num_processes)]
+    total = sum(filesystem.size(path) for path in settings.sources if filesystem.exists(path))
     progress = Progress("building examples", total / 1e6, "MB")
-    latest = [Counts() for _ in range(settings.num_processes)]
+    latest = [Counts() for _ in jobs]
 
     def on_report(job: int, counts: Counts) -> None:
         latest[job] = counts
         progress.update(sum(c.bytes_read for c in latest) / 1e6, f"{sum(c.examples for c in latest)} examples")
 
-    jobs = [(job, settings) for job in range(settings.num_processes)]
     counts = Counts()
     shards: dict[str, int] = {}
-    for job_counts, job_shards in run_workers(write_examples, jobs, on_report):
+    for job_counts, job_shards in run_workers(work, jobs, on_report):
         counts.add(job_counts)
         shards |= job_shards
-    counts.skipped_files += settings.skipped_files
     progress.update(total / 1e6)
     progress.close(f"{counts.examples} examples")
     return counts, {name: shards[name] for name in shard_names(settings)}
@@ -182,10 +218,12 @@ def _run_jobs(settings: BuildSettings) -> tuple[Counts, dict[str, int]]:
 def _manifest(
     settings: BuildSettings, vocabulary: Vocabulary, counts: Counts, shards: dict[str, int]
 ) -> dict[str, Any]:
-    names = "max_seq_length do_lower_case strip_accents blanks_separate_docs keep_long_lines seed num_processes"
+    names = "max_seq_length do_lower_case strip_accents blanks_separate_docs keep_long_lines seed seed_per_file"
     return {
         "command": settings.command,
         **{name: getattr(settings, name) for name in names.split()},
+        "num_processes": settings.num_processes,
+        "runner": settings.runner.name if settings.runner else None,
         "vocab_file": os.path.basename(settings.vocab_file),
         "vocab_size": len(vocabulary),
         "vocab_sha256": vocabulary.sha256,
@@ -232,7 +270,7 @@ def summary(manifest: dict[str, Any], seconds: float) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One job
+# Jobs
 
 
 def shard_names(settings: BuildSettings) -> list[str]:
@@ -246,7 +284,7 @@ def job_rng(seed: int, job: int) -> random.Random:
 
 
 def write_examples(job: int, settings: BuildSettings, report: Callable[[Counts], None] | None = None):
-    """Does the work of one of the processes: its share of the files into its share of the shards.
+    """Does the work of one of the processes as released: its share of the files into its share of the shards.
 
     Returns: its counts, and {name of a shard: number of its records}. The shards lie in `BUILDING` within the output
     folder.
@@ -255,10 +293,51 @@ def write_examples(job: int, settings: BuildSettings, report: Callable[[Counts],
     paths = list(settings.sources[job :: settings.num_processes])
     rng.shuffle(paths)
     names = shard_names(settings)[job :: settings.num_processes]
-    tokenizer = FullTokenizer(settings.vocab_file, settings.do_lower_case, settings.strip_accents)
     counts = Counts()
-    with _open_shards(os.path.join(settings.output_dir, BUILDING), names) as shards:
-        writer = ExampleWriter(
+    folder = os.path.join(settings.output_dir, BUILDING)
+    with _example_writer(folder, names, settings, load_vocab(settings.vocab_file), rng, counts) as writer:
+        for path in paths:
+            for pieces in settings.read_source(path, rng, counts):
+                writer.add_file(_reporting(pieces, counts, report))
+    return counts, dict(zip(names, writer.records))
+
+
+def write_parts(
+    parts: Sequence[Part],
+    names: Sequence[str],
+    folder: str,
+    settings: BuildSettings,
+    vocabulary: Vocabulary,
+    report: Callable[[Counts], None] | None = None,
+):
+    """Writes the examples of parts, each with randomness of its own, to shards of these names in a folder.
+
+    Returns: the counts, and {name of a shard: number of its records}.
+    """
+    rng = random.Random()
+    counts = Counts()
+    with _example_writer(folder, names, settings, vocabulary, rng, counts) as writer:
+        for part in parts:
+            rng.seed(part.seed(settings.seed))
+            writer.forget()
+            for pieces in settings.read_source(part.path, rng, counts, *part.section):
+                writer.add_file(_reporting(pieces, counts, report))
+    return counts, dict(zip(names, writer.records))
+
+
+@contextmanager
+def _example_writer(
+    folder: str,
+    names: Sequence[str],
+    settings: BuildSettings,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+    counts: Counts,
+) -> Iterator[ExampleWriter]:
+    """A writer to shards of these names in a folder."""
+    tokenizer = FullTokenizer(vocabulary, settings.do_lower_case, settings.strip_accents)
+    with _open_shards(folder, names) as shards:
+        yield ExampleWriter(
             tokenizer,
             shards,
             settings.max_seq_length,
@@ -267,10 +346,6 @@ def write_examples(job: int, settings: BuildSettings, report: Callable[[Counts],
             rng,
             counts,
         )
-        for path in paths:
-            for pieces in settings.read_source(path, rng, counts):
-                writer.add_file(_reporting(pieces, counts, report))
-    return counts, dict(zip(names, writer.records))
 
 
 def _reporting(pieces: Iterator, counts: Counts, report: Callable[[Counts], None] | None) -> Iterator:
@@ -284,16 +359,15 @@ def _reporting(pieces: Iterator, counts: Counts, report: Callable[[Counts], None
 
 
 @contextmanager
-def _open_shards(folder: str, names: list[str]) -> Iterator[list[BinaryIO]]:
+def _open_shards(folder: str, names: Sequence[str]) -> Iterator[list[BinaryIO]]:
     """Opens a job's shards for writing; what goes wrong with them is the user's to mend."""
     _allow_open_files(len(names) + 64)
     try:
         with ExitStack() as stack:
-            shards = [stack.enter_context(open(os.path.join(folder, name), "xb", 1 << 14)) for name in names]
+            shards = [stack.enter_context(filesystem.open(os.path.join(folder, name), "xb")) for name in names]
             yield shards
             for shard in shards:
-                shard.flush()
-                os.fsync(shard.fileno())
+                filesystem.settle(shard)
     except OSError as error:
         hint = "; use fewer --num-out-files or more --num-processes" if error.errno == errno.EMFILE else ""
         raise UserError(f"cannot write the shards in {folder}: {error.strerror}{hint}; they are removed") from error
@@ -303,51 +377,3 @@ def _allow_open_files(number: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number if hard < 0 else min(number, hard), hard))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The output folder
-
-
-@contextmanager
-def _building_folder(settings: BuildSettings) -> Iterator[str]:
-    """The folder of incomplete shards; it is gone afterwards, whatever happens."""
-    output = settings.output_dir
-    building = os.path.join(output, BUILDING)
-    try:
-        os.makedirs(output, exist_ok=True)
-        if os.listdir(output) and not settings.overwrite:
-            what = "leftovers of an interrupted build" if os.path.exists(building) else "files"
-            raise UserError(f"the output folder {output} holds {what}: name another, or replace them with --overwrite")
-        read_manifest(output)  # a manifest.json that is not a builder's is not ours to replace
-        _remove_folder(building)
-        os.mkdir(building)
-    except OSError as error:
-        raise UserError(f"cannot write to the output folder {output}: {error.strerror}") from error
-    try:
-        yield building
-    finally:
-        with uninterrupted():
-            _remove_folder(building)
-
-
-def _remove_folder(building: str) -> None:
-    if os.path.isdir(building):
-        for name in os.listdir(building):
-            if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME:
-                os.remove(os.path.join(building, name))
-        os.rmdir(building)
-
-
-def _publish(output: str, building: str, manifest: dict[str, Any]) -> None:
-    """Puts complete shards under their names: old ones go first, the new manifest comes last."""
-    try:
-        write_manifest(building, manifest)
-    except OSError as error:
-        raise UserError(f"cannot write the manifest in {building}: {error.strerror}") from error
-    with uninterrupted():
-        for name in os.listdir(output):
-            if _SHARD_NAME.fullmatch(name) or name == MANIFEST_NAME:
-                os.remove(os.path.join(output, name))
-        for name in (*manifest["shards"], MANIFEST_NAME):
-            os.rename(os.path.join(building, name), os.path.join(output, name))

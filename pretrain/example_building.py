@@ -213,11 +213,16 @@ class ExampleWriter:
     ):
         self._tokenizer, self._shards, self._counts = tokenizer, shards, counts
         self._blanks_separate_docs, self._keep_long_lines = blanks_separate_docs, keep_long_lines
-        self._builder = ExampleBuilder(max_seq_length, rng, keep_long_lines, counts)
+        self._new_builder = lambda: ExampleBuilder(max_seq_length, rng, keep_long_lines, counts)
+        self._builder = self._new_builder()
         self._serializer = Serializer(max_seq_length, tokenizer.vocab)
         self._unknown = tokenizer.vocab[UNK]
         self._in_document = False
         self.records = [0] * len(shards)
+
+    def forget(self) -> None:
+        """Carries nothing over from the files before; the random numbers are the caller's to seed anew."""
+        self._builder = self._new_builder()
 
     def add_file(self, pieces: Iterable[Piece]) -> None:
         """Writes the examples of a file, whose end ends the last of them."""

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from util import filesystem
 from util.errors import UserError
 from util.files import read_json, write_json
 
@@ -25,7 +26,7 @@ _TYPES = {
 def read_manifest(folder: str) -> dict[str, Any] | None:
     """The manifest of a folder of shards, None where there is none; a `UserError` where it is malformed."""
     path = os.path.join(folder, MANIFEST_NAME)
-    if not os.path.exists(path):
+    if not filesystem.exists(path):
         return None
     manifest = read_json(path, "manifest of the shards")
     if not isinstance(manifest, dict) or manifest.get("format") != MANIFEST_FORMAT:

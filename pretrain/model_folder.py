@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from typing import Any, NamedTuple
 
 from configure_pretraining import PretrainingConfig
@@ -10,6 +9,7 @@ from model.checkpoint_files import PREFIX, SAVING, find, step_in_name
 from model.description import check_heads
 from model.tokenization import Vocabulary, load_vocab
 from pretrain.shards import ShardList
+from util import filesystem
 from util.distribution import DEVICES
 from util.errors import UserError
 from util.files import read_json, write_json, write_text, writing
@@ -82,7 +82,7 @@ def networks(config: PretrainingConfig) -> dict[str, Any]:
 
 def has_run(folder: str) -> bool:
     """Whether a folder holds what a run of this project left, a checkpoint included."""
-    notes = all(os.path.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS, DATA))
+    notes = all(filesystem.exists(os.path.join(folder, name)) for name in (HPARAMS, NETWORKS, DATA))
     return notes and find(folder) is not None
 
 
@@ -106,7 +106,7 @@ def find_start(config: PretrainingConfig) -> Start:
       UserError: an init checkpoint holds none or is of a network with other attention heads, or there is none to
         evaluate.
     """
-    if os.path.isdir(config.model_dir) and not starts_afresh(config):
+    if filesystem.isdir(config.model_dir) and not starts_afresh(config):
         if prefix := find(config.model_dir):
             if not has_run(config.model_dir):
                 check_heads(prefix, config.discriminator_config())
@@ -143,7 +143,7 @@ def check(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> No
     folder = config.model_dir
     if config.debug:
         _check_debug(folder)
-    elif config.overwrite or not os.path.isdir(folder):
+    elif config.overwrite or not filesystem.isdir(folder):
         return
     elif has_run(folder):
         rows = read_json(os.path.join(folder, NETWORKS))["discriminator"]["max_position_embeddings"]
@@ -155,7 +155,7 @@ def check(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> No
 
 def _check_foreign(folder: str, vocab: Vocabulary) -> None:
     path = os.path.join(folder, "vocab.txt")
-    if os.path.exists(path) and load_vocab(path).tokens != vocab.tokens:
+    if filesystem.exists(path) and load_vocab(path).tokens != vocab.tokens:
         raise UserError(
             f"the vocabulary {path} beside the checkpoint is not {vocab.path}; set vocab_file to the one that the "
             "checkpoint and the shards were made with"
@@ -163,9 +163,9 @@ def _check_foreign(folder: str, vocab: Vocabulary) -> None:
 
 
 def _check_debug(folder: str) -> None:
-    if os.path.exists(os.path.join(folder, DEBUG_MARKER)) or not os.path.isdir(folder):
+    if filesystem.exists(os.path.join(folder, DEBUG_MARKER)) or not filesystem.isdir(folder):
         return
-    if os.path.exists(os.path.join(folder, HPARAMS)) or find(folder):
+    if filesystem.exists(os.path.join(folder, HPARAMS)) or find(folder):
         raise UserError(
             f"debug starts a model folder afresh, but {folder} holds a run that was not a debug run; choose "
             "another --model-name or remove the folder yourself"
@@ -186,14 +186,14 @@ def prepare(config: PretrainingConfig, vocab: Vocabulary, shards: ShardList) -> 
         "strip_accents": strip.pop() if len(strip) == 1 else config.do_lower_case,
     }
     with writing(f"in the model folder {folder}"):
-        os.makedirs(folder, exist_ok=True)
+        filesystem.makedirs(folder)
         if starts_afresh(config):
             empty(folder)
         if config.debug:
             write_text(marker, "made by a run with debug true, which starts this folder afresh\n")
-        elif os.path.exists(marker):
-            os.remove(marker)
-        if os.path.abspath(vocab.path) != os.path.abspath(kept_vocab):
+        elif filesystem.exists(marker):
+            filesystem.remove(marker)
+        if filesystem.abspath(vocab.path) != filesystem.abspath(kept_vocab):
             write_text(kept_vocab, "\n".join(vocab.tokens) + "\n")
         write_json(os.path.join(folder, TOKENIZER), tokenizer)
         write_json(os.path.join(folder, NETWORKS), networks(config))
@@ -218,7 +218,7 @@ def finished(config: PretrainingConfig) -> bool:
 
 def how_to_go_on(config: PretrainingConfig) -> str:
     """What to do after a worker was lost."""
-    last = find(config.model_dir) if os.path.isdir(config.model_dir) else None
+    last = find(config.model_dir) if filesystem.isdir(config.model_dir) else None
     return f"The last checkpoint is {last or 'none'}; run the same command on all hosts to go on"
 
 
@@ -300,7 +300,7 @@ def _network_differences(before: dict, now: dict) -> list[str]:
 def saved_shape(folder: str) -> dict[str, Any]:
     """The hparams that an evaluation takes over from the folder's run where they are not passed."""
     path = os.path.join(folder, HPARAMS)
-    if not os.path.exists(path):
+    if not filesystem.exists(path):
         return {}
     names = {
         *OBJECTIVE,
@@ -313,11 +313,11 @@ def saved_shape(folder: str) -> dict[str, Any]:
 
 def empty(folder: str) -> None:
     """Removes what a run writes into a model folder, and nothing else; the user asked for it."""
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+    for name in filesystem.listdir(folder) if filesystem.isdir(folder) else ():
         path = os.path.join(folder, name)
         if name in ("tensorboard", SAVING):
-            shutil.rmtree(path)
+            filesystem.rmtree(path)
         elif name in ("checkpoint", "metrics.jsonl", DEVICES, HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
-            os.remove(path)
+            filesystem.remove(path)
         elif name.startswith(PREFIX + "-"):
-            os.remove(path)
+            filesystem.remove(path)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from model.tokenization import Vocabulary
 from pretrain.manifest import COUNTS_NAME, MANIFEST_NAME, read_manifest
+from util import filesystem
 from util.errors import UserError
 from util.files import expand_globs, sha256_of
 from util.log import say
@@ -43,7 +44,7 @@ class ShardList:
     def fingerprint(self) -> str:
         """A hash of the shards' names, sizes and numbers of records, in their order."""
         lines = (
-            f"{os.path.basename(path)} {os.path.getsize(path)} {count}\n"
+            f"{os.path.basename(path)} {filesystem.size(path)} {count}\n"
             for path, count in zip(self.paths, self.counts)
         )
         return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -162,9 +163,9 @@ def check_examples(shards: ShardList, length: int, vocab_size: int, cls: int) ->
 
 def _content(patterns: str) -> str:
     folder = os.path.dirname(patterns.split(",")[0]) or "."
-    if not os.path.isdir(folder):
+    if not filesystem.isdir(folder):
         return f"there is no folder {folder}"
-    names = sorted(os.listdir(folder))
+    names = sorted(filesystem.listdir(folder))
     return f"the folder {folder} holds " + (", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "nothing")
 
 

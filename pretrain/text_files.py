@@ -15,6 +15,7 @@ from typing import BinaryIO
 import zstandard
 
 from pretrain.example_building import Counts, Piece
+from util import filesystem
 from util.errors import UserError
 
 BLOCK = 1 << 18  # bytes that are read at a time
@@ -58,7 +59,8 @@ class _ZstdFile:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def guarded_reading(path: str) -> Iterator[None]:
+    """Turns whatever a file that cannot be read raises in the `with` block into a `UserError` that names it."""
     try:
         yield
     except _UNREADABLE as error:
@@ -73,17 +75,19 @@ def find_files(folder: str, recursive: bool = True) -> list[str]:
         raise UserError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
     found = []
-    for parent, folders, names in os.walk(folder, onerror=fail):
+    for parent, folders, names in filesystem.walk(folder, onerror=fail):
         found += (os.path.join(parent, name) for name in names)
         if not recursive:
             folders.clear()
+    if filesystem.is_remote(folder):
+        return sorted(found)
     return sorted(path for path in found if os.path.isfile(path) or not os.path.exists(path))  # a dead link is an error
 
 
 @contextmanager
 def open_source(path: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Opens a file as (its content, the file itself): gzip, bzip2, xz and zstd are known by their first bytes."""
-    with open(path, "rb") as raw:
+    with filesystem.open(path, "rb") as raw:
         start = raw.peek(8)
         opener = next((opener for magic, opener in _MAGIC.items() if start.startswith(magic)), None)
         if opener is None:
@@ -95,13 +99,13 @@ def open_source(path: str) -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 def is_binary(path: str) -> bool:
     """Whether a file is no text: a zero byte among the first few thousand of its content."""
-    with _reading(path), open_source(path) as (content, _):
+    with guarded_reading(path), open_source(path) as (content, _):
         return b"\0" in content.read(4096)
 
 
 def is_archive(path: str) -> bool:
     """Whether a file is a tar archive, compressed or not."""
-    with _reading(path), open_source(path) as (content, _):
+    with guarded_reading(path), open_source(path) as (content, _):
         try:
             with tarfile.open(fileobj=content, mode="r|"):
                 return True
@@ -155,16 +159,24 @@ def _decode(data: bytes, counts: Counts) -> str:
 # What a builder reads of one input file: a sequence of documents' files, each a sequence of pieces of lines
 
 
-def text_file(path: str, rng: random.Random | None, counts: Counts) -> Iterator[Iterable[Piece]]:
-    """A text file is one file of lines."""
+def text_file(
+    path: str, rng: random.Random | None, counts: Counts, start: int = 0, end: int | None = None
+) -> Iterator[Iterable[Piece]]:
+    """A text file is one file of lines. Of one that is not compressed, `start` and `end` may give the bytes to read.
 
-    counts.files += 1
-    with _reading(path), open_source(path) as (content, raw):
+    The part at its start counts as the file.
+    """
+    counts.files += start == 0
+    with guarded_reading(path), open_source(path) as (content, raw):
+        if start:
+            raw.seek(start)
+        if end is not None:
+            content = _Section(raw, end)
         yield _guarded(path, line_pieces(_Tracked(content, raw, counts), counts))
 
 
 def _guarded(path: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    with _reading(path):
+    with guarded_reading(path):
         yield from pieces
 
 
@@ -179,7 +191,7 @@ def archive_members(
     """
     members: dict[str, bytes] = {}
     size = 0
-    with _reading(path), open_source(path) as (content, raw):
+    with guarded_reading(path), open_source(path) as (content, raw):
         with tarfile.open(fileobj=_Tracked(content, raw, counts), mode="r|") as archive:
             for member in archive:
                 archive.members.clear()  # tarfile remembers every member; we need none twice
@@ -209,12 +221,22 @@ def _shuffled(members: dict[str, bytes], order, rng: random.Random, counts: Coun
             yield line_pieces(io.BytesIO(members[name]), counts)
 
 
+class _Section:
+    """A stream that ends at a place of the file below it."""
+
+    def __init__(self, raw: BinaryIO, end: int):
+        self._raw, self._end = raw, end
+
+    def read(self, size: int) -> bytes:
+        return self._raw.read(min(size, self._end - self._raw.tell()))
+
+
 class _Tracked:
     """A stream that keeps count of the bytes that were read of the file below it."""
 
     def __init__(self, content: BinaryIO, raw: BinaryIO, counts: Counts):
         self._content, self._raw, self._counts = content, raw, counts
-        self._position = 0
+        self._position = raw.tell()
 
     def read(self, size: int = -1) -> bytes:
         data = self._content.read(size)

@@ -12,6 +12,7 @@ import numpy as np
 from configure_pretraining import PretrainingConfig
 from pretrain.manifest import COUNTS_NAME, read_manifest, write_manifest
 from pretrain.shards import ShardList, Window, find_shards
+from util import filesystem
 from util.files import read_json, write_json
 from util.log import say
 from util.progress import Progress
@@ -65,7 +66,7 @@ def _kept(folder: str, shards: ShardList) -> np.ndarray | None:
     if manifest is not None:
         kept = manifest.get(KEY)
     else:
-        kept = read_json(path, "token counts") if os.path.exists(path) else None
+        kept = read_json(path, "token counts") if filesystem.exists(path) else None
     if not isinstance(kept, dict) or kept.get("shards_sha256") != shards.fingerprint():
         return None
     return np.array([int(count) for count in kept["counts"].split()], np.int64)

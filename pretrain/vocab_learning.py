@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from model.tokenization import MAX_WORD_LENGTH, SPECIAL_TOKENS, UNK, WordSplitter, is_cjk, is_punctuation, word_pieces
 from pretrain.example_building import Counts
+from pretrain.parts import Part
 from pretrain.text_files import text_file
 
 MAX_CHUNKS = 500_000  # strings between white space that are counted before they are split into words
@@ -25,16 +26,16 @@ Report = Callable[[Counts], None] | None
 
 
 def count_words(
-    paths: Sequence[str], lower: bool, strip_accents: bool, report: Report = None
+    parts: Sequence[Part], lower: bool, strip_accents: bool, report: Report = None
 ) -> tuple[Counter, Counts]:
-    """How often each word occurs in text files, and what was read."""
+    """How often each word occurs in parts of text files, and what was read."""
     splitter = WordSplitter(lower, strip_accents)
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
     counts = Counts()
     last = time.monotonic()
-    for path in paths:
-        for pieces in text_file(path, None, counts):
+    for part in parts:
+        for pieces in text_file(part.path, None, counts, *part.section):
             for text, _ in pieces:
                 chunks.update(splitter.chunks(text))
                 if len(chunks) > MAX_CHUNKS:

@@ -20,8 +20,8 @@ class Rows(Protocol):
     def write(self, rows: list[str]) -> None: ...
 
 
-class StandardOutput:
-    """Rows to a stream; nothing is continued."""
+class Stream:
+    """Rows to a stream, such as standard output; nothing is continued."""
 
     done, last = 0, None
 

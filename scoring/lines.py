@@ -1,6 +1,5 @@
 """Lines of text as a stream: read, tokenized and handed on in chunks, so that memory does not grow with the input."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import NamedTuple
 from model.tokenization import UNK, FullTokenizer
 from pretrain.example_building import Counts, Piece
 from pretrain.text_files import BLOCK, is_binary, line_pieces, open_source, text_file
+from util import filesystem
 from util.errors import UserError
 
 CHUNK_LINES = 1024  # that are held at a time
@@ -59,15 +59,15 @@ class Seen:
 
 def _is_stream(path: str) -> bool:
     """Whether a path can be read once only: standard input or a pipe."""
-    return path == STDIN or (os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)))
+    return path == STDIN or (filesystem.exists(path) and not (filesystem.isfile(path) or filesystem.isdir(path)))
 
 
 def check_input(path: str, flag: str = "--input") -> None:
     """Raises a `UserError` where a path is neither a text file (compressed or not) with text in it nor "-"."""
     if _is_stream(path):
         return
-    if not os.path.exists(path) or os.path.isdir(path):
-        what = "is a folder" if os.path.isdir(path) else "does not exist"
+    if not filesystem.exists(path) or filesystem.isdir(path):
+        what = "is a folder" if filesystem.isdir(path) else "does not exist"
         raise UserError(f"{flag} {path} {what}; expected a text file (or - for standard input)")
     if is_binary(path):
         raise UserError(f"{flag} {path} is no text: it holds zero bytes")
@@ -88,7 +88,7 @@ def _read_lines(path: str, counts: Counts) -> Iterator[str]:
     if path == STDIN:
         yield from _whole(line_pieces(sys.stdin.buffer, counts))
     elif _is_stream(path):
-        with open(path, "rb") as file:
+        with filesystem.open(path, "rb") as file:
             yield from _whole(line_pieces(file, counts))
     else:
         for pieces in text_file(path, None, counts):

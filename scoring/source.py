@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from conversion.companions import HPARAMS, TOKENIZER_JSON, VOCAB, add_text_arguments, find_companions
 from model.checkpoint_files import find
 from model.tokenization import SPECIAL_TOKENS, FullTokenizer, Vocabulary, load_vocab
+from util import filesystem
 from util.errors import UserError
 
 SHORTEST = 8  # tokens; below it a window has no room for a context
@@ -63,11 +64,12 @@ def find_source(args: argparse.Namespace) -> Source:
     if args.max_seq_length is not None and args.max_seq_length < SHORTEST:
         raise UserError(f"--max-seq-length must be at least {SHORTEST}; got {args.max_seq_length}")
     folder = os.path.dirname(path) or "."
-    if not args.vocab_file and not any(os.path.exists(os.path.join(folder, name)) for name in (VOCAB, TOKENIZER_JSON)):
+    beside = [os.path.join(folder, name) for name in (VOCAB, TOKENIZER_JSON)]
+    if not args.vocab_file and not any(map(filesystem.exists, beside)):
         raise UserError(f"there is no {VOCAB} beside the checkpoint {path}; name it with --vocab-file")
     found = find_companions([folder], args.vocab_file, args.lower_case, args.strip_accents, sys.maxsize)
     where = args.vocab_file or os.path.join(folder, VOCAB)
-    vocab = load_vocab(where) if os.path.exists(where) else Vocabulary(where, found.tokens, "")
+    vocab = load_vocab(where) if filesystem.exists(where) else Vocabulary(where, found.tokens, "")
     if missing := [token for token in SPECIAL_TOKENS if token not in vocab.ids]:
         raise UserError(f"the vocabulary beside {path} lacks {', '.join(missing)}; name another with --vocab-file")
     tokenizer = FullTokenizer(vocab, found.do_lower_case, found.strip_accents)

@@ -20,7 +20,7 @@ from pretrain.example_building import Counts
 from scoring.lines import check_input, read_lines
 from scoring.source import add_model_arguments, find_source
 from util.errors import UserError, run_main
-from util.files import write_json
+from util.files import check_new, write_json
 from util.log import say, table
 
 SHORTEST, LONGEST = 6, 40  # words of a sentence
@@ -43,6 +43,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--results", metavar="FILE.json", help="the table as JSON")
     parser.add_argument("--picture", metavar="FILE.png", help="the shares over the training")
+    parser.add_argument("--overwrite", action="store_true", help="replace --results and --picture")
     return parser.parse_args()
 
 
@@ -50,6 +51,11 @@ def main() -> int:
     """Makes the copies, scores all with each checkpoint, tells."""
     args = parse_args()
     check_input(args.input)
+    for flag, path in (("--results", args.results), ("--picture", args.picture)):
+        if path:
+            check_new(path, flag, args.overwrite, args.input)
+    if args.picture and not args.picture.endswith(".png"):
+        raise UserError(f"--picture {args.picture} must end in .png")
     source = find_source(args)
     triples = make_triples(read_lines(args.input, Counts()), source.tokenizer, args.sentences, args.seed)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -43,6 +43,9 @@ def main() -> None:
     """Writes FOLDER/train.tsv and FOLDER/dev.tsv."""
     if len(sys.argv) != 3:
         raise UserError("usage: python -m scripts.demo_acceptability TEXT FOLDER")
+    paths = {name: Path(sys.argv[2]) / f"{name}.tsv" for name in ("train", "dev")}
+    if there := [str(path) for path in paths.values() if path.exists()]:
+        raise UserError(f"{' and '.join(there)} exist; remove them or name another folder")
     text = Path(sys.argv[1]).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if LEAST <= len(line.split()) <= MOST]
     if len(lines) < 100:
@@ -50,7 +53,7 @@ def main() -> None:
     first_dev, chance = int(len(lines) * (1 - DEV_SHARE)), random.Random(0)
     for name, part in (("train", lines[:first_dev]), ("dev", lines[first_dev:])):
         rows = examples(part, chance)
-        write_text(str(Path(sys.argv[2]) / f"{name}.tsv"), HEADER + "".join(rows))
+        write_text(str(paths[name]), HEADER + "".join(rows))
         say(f"{name}: {len(rows)} sentences")
 
 

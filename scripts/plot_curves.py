@@ -75,6 +75,8 @@ def main() -> None:
     """Reads the metrics, prints the last ones and draws the curves."""
     if len(sys.argv) != 3:
         raise UserError("usage: python -m scripts.plot_curves METRICS.jsonl CURVES.png")
+    if not sys.argv[2].endswith(".png"):
+        raise UserError(f"the curves are a PNG, and {sys.argv[2]} does not end in .png")
     rows = read_metrics(sys.argv[1])
     say(last_metrics(rows))
     try:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.tokenization import SPECIAL_TOKENS, UNK, load_vocab, word_pieces
-from pretrain import vocab_learning
+from pretrain import parts, vocab_learning
+from pretrain.parts import find_parts
 from pretrain.vocab_learning import count_words, forget_rare, learn_vocabulary, pieces_a_word
 from tests.builders import fails, files, run
 
@@ -77,8 +78,12 @@ def test_rare_characters_become_unknown(args, output):
     assert word_pieces("☃", tokens) == [UNK]
 
 
+def parts_of(corpus):
+    return find_parts(str(corpus), [str(path) for path in sorted(corpus.iterdir())], cut=True)
+
+
 def test_fewer_pieces_a_word_than_the_most_frequent_words(corpus):
-    words, _ = count_words([str(path) for path in sorted(corpus.iterdir())], True, True)
+    words, _ = count_words(parts_of(corpus), True, True)
     learned = learn_vocabulary(words, 200, 2, 0)
     characters = [piece for piece in learned if len(piece.removeprefix("##")) == 1]
     frequent = [word for word, _ in words.most_common(200) if word not in characters]
@@ -134,10 +139,17 @@ def test_rare_words_are_forgotten_when_there_are_too_many():
 
 
 def test_counting_in_bounded_memory_counts_the_same(corpus, monkeypatch):
-    paths = [str(path) for path in sorted(corpus.iterdir())]
-    expected = count_words(paths, True, True)
+    expected = count_words(parts_of(corpus), True, True)
     monkeypatch.setattr(vocab_learning, "MAX_CHUNKS", 10)
-    assert count_words(paths, True, True) == expected
+    assert count_words(parts_of(corpus), True, True) == expected
+
+
+def test_counting_in_parts_counts_the_same(tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("one two\n\nthree\n\n" * 100)
+    expected = count_words(parts_of(tmp_path), True, True)
+    monkeypatch.setattr(parts, "PART_BYTES", 500)
+    assert len(parts_of(tmp_path)) == 4
+    assert count_words(parts_of(tmp_path), True, True) == expected
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,6 @@ def test_shares_of_a_model(training_data, lines, tmp_path, kind, method):
     assert 0 <= result["replaced"] <= 1 and 0 <= result["swapped"] <= 1
     assert f"{result['replaced']:.1%}" in printed.getvalue()
     assert picture.read_bytes().startswith(b"\x89PNG")
+    for more, part in (([], "exists"), (["--overwrite", "--results", tmp_path / "text"], "is an input too")):
+        with mock.patch.object(sys, "argv", list(map(str, [*command, *more]))), pytest.raises(UserError, match=part):
+            corrupted_pairs.main()

@@ -153,6 +153,8 @@ def test_demo_task_has_every_sentence_twice(tmp_path):
             assert sorted(sentence.split()) == sorted(other.split())
         parts.append({sentence for sentence, label in rows if label == "original"})
     assert [len(part) for part in parts] == [90, 30] and not parts[0] & parts[1]
+    again = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert again.returncode == 2 and "dev.tsv exist; remove them" in again.stderr
 
 
 def test_results_are_compared(tmp_path):
@@ -181,6 +183,7 @@ def test_curves_pass_over_a_half_line_and_name_a_bad_one(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "0.432" in ran.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "does not end in .png" in plot(metrics, metrics).stderr and metrics.read_text().startswith('{"step": 50')
 
     metrics.write_text('{"step": 10\n' + json.dumps(row) + "\n")
     ran = plot(metrics, tmp_path / "none.png")

@@ -7,6 +7,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+from util import filesystem
 from util.files import sha256_of
 
 PACKAGES = ("tensorflow", "keras", "numpy")
@@ -60,6 +61,6 @@ def checkpoint_fact(path: str | None) -> str:
     if path is None:
         return "none"
     index = path + ".index"
-    if os.path.exists(index):
+    if filesystem.exists(index):
         return f"{os.path.basename(path)} ({sha256_of(index)[:12]})"
-    return f"{os.path.basename(path)} ({os.path.getsize(path)} bytes)"
+    return f"{os.path.basename(path)} ({filesystem.size(path)} bytes)"

@@ -156,7 +156,7 @@ class Cluster:
         self._heard[worker] = time.monotonic()
         for message in messages:
             if (text := message.get("stop")) is not None:
-                self._leave(lambda text=text: text, stop=text)
+                self._leave(text, stop=text)
             if "lost" in message:
                 self._lose(*message["lost"])
             with self._changed:
@@ -169,13 +169,13 @@ class Cluster:
                 self._changed.notify_all()
 
     def _lose(self, worker: int, how: str) -> NoReturn:
-        self._leave(lambda: f"{named(self.workers, worker)} {how}. {self.advice()}", lost=[worker, how])
+        self._leave(f"{named(self.workers, worker)} {how}.", self.advice, lost=[worker, how])
 
-    def _leave(self, message: Callable[[], str], **told: Any) -> NoReturn:
+    def _leave(self, message: str, advice: Callable[[], str] = str, **told: Any) -> NoReturn:
         self._leaving.set()
         if self.is_chief:
             self._tell(**told)
-        leave(message)
+        leave(message, advice)
 
 
 def differences(told: Mapping[int, Mapping[str, Any]], workers: Sequence[str], most: int = 10) -> str:

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from util import filesystem
 from util.cluster import Cluster
 from util.errors import UserError
 from util.files import read_object, write_json, writing
@@ -57,7 +58,7 @@ class Devices:
         Data, masks and dropout go by the place of an example in the global batch, so they are the same on any devices.
         """
         path, now = os.path.join(folder, DEVICES), {"workers": self.workers, "replicas": self.replicas}
-        if step and os.path.exists(path) and (before := read_object(path, *now)) != now:
+        if step and filesystem.exists(path) and (before := read_object(path, *now)) != now:
             say(
                 f"note: from step {step} on {_count(now['replicas'], 'replica')} on {_count(now['workers'], 'host')}, "
                 f"before {_count(before['replicas'], 'replica')} on {_count(before['workers'], 'host')}: the order of "

@@ -1,13 +1,14 @@
 """Files: written beside and renamed, so that a kill never leaves half of one."""
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from util import filesystem
 from util.errors import UserError
 
 
@@ -19,18 +20,24 @@ def write_text(path: str, text: str) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[BinaryIO]:
-    """A file to be written that gets its name only when the `with` block is done."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    """A file to be written that gets its name only when the `with` block is done.
+
+    A remote one is a local file until then: remote files can only be written from the beginning to the end.
+    """
+    filesystem.makedirs(os.path.dirname(filesystem.abspath(path)))
     beside = f"{path}.tmp-{os.getpid()}"
     try:
-        with open(beside, "wb") as file:
+        with tempfile.TemporaryFile() if filesystem.is_remote(path) else open(beside, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+            if filesystem.is_remote(path):
+                file.seek(0)
+                filesystem.write(beside, file)
+            else:
+                filesystem.settle(file)
+        filesystem.rename(beside, path)
     finally:
-        if os.path.exists(beside):  # something went wrong, such as a full disk
-            os.remove(beside)
+        if filesystem.exists(beside):  # something went wrong, such as a full disk
+            filesystem.remove(beside)
 
 
 def write_json(path: str, value: Any) -> None:
@@ -41,7 +48,7 @@ def write_json(path: str, value: Any) -> None:
 def read_json(path: str, what: str = "JSON file") -> Any:
     """Reads a JSON file; a `UserError` names the file and the place of a fault."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with filesystem.open(path, encoding="utf-8") as file:
             return json.load(file)
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
@@ -80,17 +87,19 @@ def check_new(path: str, flag: str, overwrite: bool, *inputs: str) -> None:
       overwrite: whether an existing file may be replaced.
       inputs: files that are read, which is never the output.
     """
-    if os.path.isdir(path):
+    if filesystem.isdir(path):
         raise UserError(f"{flag} {path} is a folder; name a file")
-    if any(os.path.exists(path) and os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
+    if any(filesystem.exists(path) and filesystem.exists(one) and filesystem.same(path, one) for one in inputs):
         raise UserError(f"{flag} {path} is an input too; name another file")
-    if os.path.exists(path) and not overwrite:
+    if filesystem.exists(path) and not overwrite:
         raise UserError(f"{flag} {path} exists; name another file, or replace it with --overwrite")
     check_writable(os.path.dirname(path) or ".")
 
 
 def check_writable(folder: str) -> None:
     """Raises a `UserError` where files cannot be written in a folder, which need not be there yet."""
+    if filesystem.is_remote(folder):
+        return  # an attempt alone would tell
     there = os.path.abspath(folder)
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -104,7 +113,7 @@ def expand_globs(patterns: str) -> list[str]:
     """The files that comma-separated glob patterns match, each pattern's in sorted order, none twice."""
     found: dict[str, None] = {}
     for pattern in patterns.split(","):
-        for path in sorted(glob.glob(pattern.strip())):
+        for path in filesystem.glob(pattern.strip()):
             found[path] = None
     return list(found)
 
@@ -112,7 +121,7 @@ def expand_globs(patterns: str) -> list[str]:
 def sha256_of(path: str) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with filesystem.open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TextIO
 
+from util import filesystem
 from util.errors import UserError
 from util.leaving import tidied
 from util.log import say
@@ -22,6 +23,7 @@ class FolderLock:
     """Holds a folder for this process while the `with` block runs.
 
     A lock whose process on this host is dead, or that had no heartbeat for two minutes, is taken over with a message.
+    A remote folder cannot be held: of two processes that make a file there, none is told that it was the second.
 
     Raises:
       UserError: another run holds the folder, or the folder cannot be written.
@@ -36,6 +38,9 @@ class FolderLock:
         self._mine = {"host": socket.gethostname(), "process": os.getpid(), "start": _process_start(os.getpid())}
 
     def __enter__(self) -> "FolderLock":
+        if filesystem.is_remote(self.folder):
+            say(f"note: {self.folder} cannot be locked; take care that no other run writes in it")
+            return self
         self._made = not os.path.isdir(self.folder)
         try:
             os.makedirs(self.folder, exist_ok=True)
@@ -51,6 +56,8 @@ class FolderLock:
         return self
 
     def __exit__(self, *exception) -> None:
+        if filesystem.is_remote(self.folder):
+            return
         self._tidied.__exit__(*exception)
         self._stop.set()
         self._thread.join()

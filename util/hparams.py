@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-import os
 import types
 import typing
 from collections.abc import Iterable
 from typing import Any
 
+from util import filesystem
 from util.errors import UserError, nearest_hint
 from util.files import read_json
 
@@ -31,7 +31,7 @@ def _parse_one(argument: str) -> dict[str, Any]:
             value = json.loads(text)
         except ValueError as error:
             raise UserError(f"--hparams is not valid JSON: {error}; got: {_short(text)}") from error
-    elif "=" in text and not os.path.exists(text):
+    elif "=" in text and not filesystem.exists(text):
         name, _, written = text.partition("=")
         return {name.strip(): _parse_value(written.strip())}
     elif text:

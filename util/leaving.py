@@ -22,19 +22,23 @@ def tidied(tidy: Callable[[], None]) -> Iterator[None]:
         _TIDYING.remove(tidy)
 
 
-def leave(message: Callable[[], str]) -> NoReturn:
+def leave(message: str, advice: Callable[[], str] = str) -> NoReturn:
     """Tidies up, prints one message on stderr and ends the process with exit code 2; no `finally` block runs.
 
     Args:
-      message: gives the text, asked for once everything is tidied up.
+      message: what happened.
+      advice: gives what else to say, asked for once everything is tidied up. It is left out where that takes too long,
+        as where the model folder is across the network that was cut.
     """
-    tidying = threading.Thread(target=_tidy, daemon=True, name="tidying")
+    parts = [message]
+
+    def tidy_and_ask() -> None:
+        for tidy in reversed(_TIDYING):
+            tidy()
+        parts.append(advice())
+
+    tidying = threading.Thread(target=tidy_and_ask, daemon=True, name="tidying")
     tidying.start()
     tidying.join(TIDY_SECONDS)
-    print(f"error: {message()}", file=sys.stderr, flush=True)
+    print("error: " + " ".join(filter(None, parts)), file=sys.stderr, flush=True)
     os._exit(2)
-
-
-def _tidy() -> None:
-    for tidy in reversed(_TIDYING):
-        tidy()

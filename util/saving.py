@@ -1,12 +1,12 @@
 """When checkpoints are written: in the background, the last few kept, leftovers of a killed run removed."""
 
 import os
-import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import tensorflow as tf
 
 from model import checkpoints
+from util import filesystem
 from util.errors import UserError
 from util.leaving import tidied
 
@@ -23,7 +23,7 @@ class CheckpointSaver:
         self.folder, self.keep = folder, keep
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future | None = None
-        os.makedirs(folder, exist_ok=True)
+        filesystem.makedirs(folder)
         self._clean()
         self._tidied = tidied(self._pool.shutdown)  # which waits for a save that has begun
         self._tidied.__enter__()
@@ -74,18 +74,18 @@ class CheckpointSaver:
     def _remove(self, step: int) -> None:
         for suffix in (".index", ".data-00000-of-00001", ".meta"):
             path = os.path.join(self.folder, f"{checkpoints.PREFIX}-{step}{suffix}")
-            if os.path.exists(path):
-                os.remove(path)
+            if filesystem.exists(path):
+                filesystem.remove(path)
 
     def _clean(self) -> None:
         """Removes what a kill in the middle of a save left: the saving folder, data files without an index."""
-        shutil.rmtree(os.path.join(self.folder, checkpoints.SAVING), ignore_errors=True)
-        for name in os.listdir(self.folder):
+        filesystem.rmtree(os.path.join(self.folder, checkpoints.SAVING), ignore_errors=True)
+        for name in filesystem.listdir(self.folder):
             data = name.removesuffix(".data-00000-of-00001")
             orphan = (
                 data != name
                 and data.startswith(checkpoints.PREFIX)
-                and not os.path.exists(os.path.join(self.folder, data + ".index"))
+                and not filesystem.exists(os.path.join(self.folder, data + ".index"))
             )
             if orphan or ".tmp-" in name:
-                os.remove(os.path.join(self.folder, name))
+                filesystem.remove(os.path.join(self.folder, name))

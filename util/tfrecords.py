@@ -10,6 +10,8 @@ import struct
 
 import google_crc32c
 
+from util import filesystem
+
 HEADER, FOOTER = 12, 4
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -45,8 +47,8 @@ class Shard:
         self.path = path
         self.fault: str | None = None
         self.offsets = array.array("q")
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with filesystem.local_copy(path) as local, open(local, "rb") as file:
+            size = os.fstat(file.fileno()).st_size  # the pages of a copy stay when its name has gone
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         self._find_records(size)
         if self.fault and not tolerant:
@@ -88,7 +90,7 @@ def first_record(path: str) -> bytes | None:
     Raises:
       CorruptRecord: it is cut short or its checksum is wrong.
     """
-    with open(path, "rb") as file:
+    with filesystem.open(path, "rb") as file:
         head = file.read(HEADER)
         if not head:
             return None

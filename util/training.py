@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from model import checkpoints
+from util import filesystem
 from util.distribution import Devices
 from util.errors import UserError
 from util.files import write_text, writing
@@ -66,7 +67,7 @@ class MetricsLog:
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
         """Appends one record; a value that is not finite is written as null."""
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
+        with writing(self.path), filesystem.open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": round(time.time(), 3), "split": split, **finite}) + "\n")
         if split in self.writers:
             with self.writers[split].as_default(step=step):
@@ -76,9 +77,9 @@ class MetricsLog:
 
     def _cut_back(self, step: int) -> None:
         """Drops what a killed run logged after the checkpoint that training goes on from, and a half last line."""
-        if not os.path.exists(self.path):
+        if not filesystem.exists(self.path):
             return
-        with writing(self.path), open(self.path, encoding="utf-8", errors="replace") as file:
+        with writing(self.path), filesystem.open(self.path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
         steps = [_step_of(line) for line in lines]
         if damaged := steps[:-1].count(None):

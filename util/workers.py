@@ -37,12 +37,14 @@ def uninterrupted() -> Iterator[None]:
 
 
 def run_workers(work: Callable, arguments: Sequence[tuple], on_report: Callable[[int, Any], None]) -> list:
-    """Calls work(*arguments[i], report) in a process for each i and gives their results in order.
+    """Calls work(*arguments[i], report) in a process for each i (one alone: here) and gives their results in order.
 
     Whatever a worker hands to `report` reaches `on_report(i, ...)` here. A `UserError` in a worker is raised here; a
     worker that is killed is a `UserError` too. Any other failure shows its traceback and is a RuntimeError. However
     this ends, no worker is left running.
     """
+    if len(arguments) == 1:
+        return [work(*arguments[0], lambda value: on_report(0, value))]
     context = multiprocessing.get_context("spawn")
     results: list = [None] * len(arguments)
     processes: list[BaseProcess] = []

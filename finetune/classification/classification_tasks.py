@@ -14,6 +14,7 @@ from finetune.classification.classification_metrics import ClassificationScorer,
 from finetune.feature_spec import Features, FeatureSpec
 from finetune.task import Metric, Outputs, Scorer, Task
 from model.tokenization import CLS, SEP, FullTokenizer
+from util import filesystem
 from util.errors import UserError
 
 if TYPE_CHECKING:
@@ -340,9 +341,9 @@ def expected_file(folder: str, name: str, names: Iterable[str]) -> str:
       UserError: it is missing; lists the names that are expected.
     """
     path = os.path.join(folder, name)
-    if os.path.isfile(path):
+    if filesystem.isfile(path):
         return path
-    missing = f"{path} is missing" if os.path.isdir(folder) else f"the folder {folder} is missing"
+    missing = f"{path} is missing" if filesystem.isdir(folder) else f"the folder {folder} is missing"
     raise UserError(f"{missing}; expected there: {', '.join(dict.fromkeys(names))}")
 
 

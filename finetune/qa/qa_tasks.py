@@ -14,6 +14,7 @@ from finetune.qa.windows import Featurizer, WindowSettings
 from finetune.tables import one_of_files
 from finetune.task import Metric, Outputs, Task
 from model.tokenization import FullTokenizer
+from util import filesystem
 from util.errors import UserError
 from util.files import write_json
 
@@ -81,9 +82,9 @@ class QATask(Task):
     def files(self, split: str) -> list[str]:
         """The split's file; in debug runs SQuAD's has `-debug` in its name."""
         path = self.path(split)
-        if not os.path.isfile(path):
+        if not filesystem.isfile(path):
             folder = os.path.dirname(path)
-            there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
+            there = ", ".join(sorted(filesystem.listdir(folder))) if filesystem.isdir(folder) else "no such folder"
             raise UserError(
                 f"task {self.name}: the file {path} of the split {split!r} is missing; expected "
                 f"{self.path('train')} and {self.path('dev')}, and for predictions a file for their split; "

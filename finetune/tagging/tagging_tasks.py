@@ -25,6 +25,7 @@ from model.tokenization import (
     without_accents,
     word_pieces,
 )
+from util import filesystem
 from util.errors import UserError
 from util.files import read_json, write_json, writing
 from util.log import say
@@ -153,7 +154,7 @@ class TaggingTask(Task):
             return sorted(names if self.scheme == "plain" else names | {"O"})
         path = os.path.join(self.config.preprocessed_data_dir, f"{self.name}_label_mapping.json")
         there = [split for split in self.file_names() if self._is_there(split)]
-        if "train" not in there and os.path.exists(path):
+        if "train" not in there and filesystem.exists(path):
             return list(read_json(path, "labels"))
         sentences = self.examples("train") + [example for split in there[1:] for example in self.examples(split)]
         labels = sorted({label for sentence in sentences for label in sentence.labels or ()})
@@ -162,7 +163,7 @@ class TaggingTask(Task):
         return labels
 
     def _is_there(self, split: str) -> bool:
-        return os.path.isfile(os.path.join(self.config.raw_data_dir(self.name), self.file_names()[split]))
+        return filesystem.isfile(os.path.join(self.config.raw_data_dir(self.name), self.file_names()[split]))
 
     @cached_property
     def _ids(self) -> dict[str, int]:
