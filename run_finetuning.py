@@ -11,7 +11,9 @@ from finetune import starting
 from finetune.preprocessing import feature_set
 from finetune.task_builder import make_tasks
 from model.tokenization import FullTokenizer, load_vocab
-from util.distribution import choose
+from util.agreement import common_facts
+from util.cluster import Cluster
+from util.distribution import choose, read_cluster
 from util.errors import run_main
 from util.hparams import parse_hparams
 from util.log import heading, say
@@ -49,7 +51,12 @@ def main() -> int:
     config = make_config(arguments.model_name, arguments.data_dir, passed)
     config = make_config(arguments.model_name, arguments.data_dir, passed, starting.adopted(config, passed))
     validate(config)
-    choose(config)
+    workers = read_cluster() if choose(config) == "multi_worker" else None
+    with Cluster.of(workers, lambda: "Run the same command on all hosts to go on") as cluster:
+        return _run(config, cluster)
+
+
+def _run(config: FinetuningConfig, cluster: Cluster) -> int:
     vocab = load_vocab(config.vocab_file)
     starting.check_vocab(config, vocab)
     strip_accents = starting.strips_accents(config)
@@ -65,6 +72,7 @@ def main() -> int:
     say("\n".join(f"{name} {value}" for name, value in config.in_force().items()))
     examples = starting.collect(config, tasks, feature_set)
     trials = starting.open_trials(config, tasks, examples) if config.do_train else []
+    cluster.agree({**common_facts(config.in_force()), **starting.facts(config, vocab, tasks, examples, trials)})
     if trials and starting.all_finished(config, trials):
         return 0
     starting.check_folders(config, trials)
@@ -73,7 +81,7 @@ def main() -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from finetune.finetuning_run import FinetuningRun  # starts TensorFlow
 
-    run = FinetuningRun(config, tasks, examples, tokenizer, strip_accents)
+    run = FinetuningRun(config, tasks, examples, tokenizer, strip_accents, cluster)
     return run.train_all() if config.do_train else run.evaluate_all(models)
 
 

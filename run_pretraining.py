@@ -9,12 +9,15 @@ import dataclasses
 import os
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 from configure_pretraining import IGNORED, PretrainingConfig, make_config, validate
 from model.tokenization import Vocabulary, load_vocab
 from pretrain import model_folder
 from pretrain.plan import say_plan
-from pretrain.shards import check_examples, check_manifests, find_shards
+from pretrain.shards import ShardList, check_examples, check_manifests, find_shards
+from util.agreement import checkpoint_fact, common_facts
+from util.cluster import Cluster
 from util.distribution import choose, read_cluster
 from util.errors import UserError, run_main
 from util.folder_lock import FolderLock
@@ -72,8 +75,12 @@ def main() -> int:
     if arguments.plan is not None:
         say_plan(config, arguments.plan, arguments.price_per_hour)
         return 0
-    cluster = read_cluster() if choose(config) == "multi_worker" else None
-    chief = cluster is None or cluster["index"] == 0
+    workers = read_cluster() if choose(config) == "multi_worker" else None
+    with Cluster.of(workers, lambda: model_folder.how_to_go_on(config)) as cluster:
+        return _run(config, cluster)
+
+
+def _run(config: PretrainingConfig, cluster: Cluster) -> int:
     vocab = _load_vocab(config)
     held_out = config.eval_tfrecords and find_shards(config.eval_tfrecords, config.skip_corrupt_records)
     shards = (
@@ -86,12 +93,13 @@ def main() -> int:
         check_examples(data, config.max_seq_length, config.vocab_size, vocab.ids["[CLS]"])
 
     # ---- the run ----
-    with FolderLock(config.model_dir) if config.do_train and chief else nullcontext():
+    with FolderLock(config.model_dir) if config.do_train and cluster.is_chief else nullcontext():
         if config.do_train:
             model_folder.check(config, vocab, shards)
-            if model_folder.finished(config):
-                return 0
         start = model_folder.find_start(config)
+        cluster.agree(_facts(config, vocab, shards, held_out, start))
+        if config.do_train and model_folder.finished(config):
+            return 0
         if config.do_eval and not held_out:
             say("note: eval_tfrecords is not set, so the training examples are evaluated: " + config.pretrain_tfrecords)
         heading("hparams in force")
@@ -99,8 +107,26 @@ def main() -> int:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from pretrain.pretraining_run import PretrainingRun  # starts TensorFlow
 
-        run = PretrainingRun(config, vocab, shards, held_out, start)
+        run = PretrainingRun(config, vocab, shards, held_out, start, cluster)
         return run.train() if config.do_train else run.evaluate()
+
+
+def _facts(
+    config: PretrainingConfig,
+    vocab: Vocabulary,
+    shards: ShardList,
+    held_out: ShardList | None,
+    start: model_folder.Start,
+) -> dict[str, Any]:
+    """What all workers must have alike."""
+    return {
+        **common_facts(config.in_force()),
+        "vocabulary (SHA-256)": vocab.sha256,
+        "shards": shards.summary(),
+        "shards held out": held_out.summary() if held_out else "none",
+        "checkpoint to start from": checkpoint_fact(start.checkpoint),
+        "generator's checkpoint": checkpoint_fact(start.generator),
+    }
 
 
 def _load_vocab(config: PretrainingConfig) -> Vocabulary:

@@ -130,11 +130,12 @@ def timed_steps(arguments: argparse.Namespace, config, tasks, rows) -> dict:
     from finetune.finetuning_model import FinetuningModel, rate_factors
     from model import checkpoints
     from model.optimization import AdamWeightDecay, learning_rate
+    from util.cluster import Cluster
     from util.distribution import open_devices
     from util.train_step import TrainStep
 
     classification_heads.POOLED_DROPOUT = 0.0
-    strategy = open_devices(config).strategy
+    strategy = open_devices(config, Cluster()).strategy
     model = FinetuningModel(config, tasks)
     if config.init_checkpoint:
         checkpoints.restore(checkpoints.find(config.init_checkpoint), model.variables)

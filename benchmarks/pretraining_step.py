@@ -131,11 +131,12 @@ def measure(arguments: argparse.Namespace) -> dict:
     from model.optimization import AdamWeightDecay, learning_rate
     from pretrain.masking import Inputs, Specials
     from pretrain.pretraining_model import PretrainingModel
+    from util.cluster import Cluster
     from util.distribution import open_devices
     from util.train_step import TrainStep
 
     config = configuration(arguments, SETTINGS[arguments.one])
-    strategy = open_devices(config).strategy
+    strategy = open_devices(config, Cluster()).strategy
     with strategy.scope():
         model = PretrainingModel(config, Specials(101, 102, 103))
         optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)

@@ -21,6 +21,7 @@ from model import checkpoints
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import FullTokenizer
 from util import filesystem
+from util.cluster import Cluster
 from util.distribution import open_devices
 from util.errors import UserError
 from util.files import writing
@@ -39,6 +40,7 @@ class FinetuningRun:
       examples: their features.
       tokenizer: of the model.
       strip_accents: of the tokenizer.
+      cluster: the workers that train together.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class FinetuningRun:
         examples: Examples,
         tokenizer: FullTokenizer,
         strip_accents: bool,
+        cluster: Cluster,
     ):
         self.config, self.tasks, self.examples = config, tasks, examples
         self.tokenizer, self.strip_accents = tokenizer, strip_accents
         heading("devices")
-        self.devices = open_devices(config)
+        self.devices = open_devices(config, cluster)
         self._adopt_positions()
         if config.do_train:
             self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)

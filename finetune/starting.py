@@ -14,6 +14,7 @@ from model.config import TransformerConfig
 from model.description import NETWORKS, check_heads, fields_of_folder, tasks_of_folder
 from model.tokenization import Vocabulary
 from util import filesystem
+from util.agreement import checkpoint_fact
 from util.distribution import choose, read_cluster
 from util.errors import UserError, nearest_hint
 from util.files import check_writable, read_object
@@ -236,6 +237,23 @@ def collect(config: FinetuningConfig, tasks: Sequence[Task], feature_set: Callab
             wanted += [split for split in there if split not in wanted]
         prediction[number] = {split: feature_set(task, split, False, config) for split in wanted}
     return Examples(training, evaluation, prediction)
+
+
+def facts(
+    config: FinetuningConfig, vocab: Vocabulary, tasks: Sequence[Task], examples: Examples, trials: Sequence[Trial]
+) -> dict[str, Any]:
+    """What all workers must have alike beside the hparams: data, and where each trial starts or that it is over."""
+    found = {"vocabulary (SHA-256)": vocab.sha256}
+    for number, rows in examples.training.items():
+        found[f"training examples of {tasks[number].name}"] = f"{len(rows)} ({rows.key[:12]})"
+    for kind, sets in (("evaluation", examples.evaluation), ("prediction", examples.prediction)):
+        for number, splits in sets.items():
+            for split, rows in splits.items():
+                found[f"{kind} examples of {tasks[number].name} {split}"] = f"{len(rows)} ({rows.key[:12]})"
+    for trial in trials:
+        found[f"trial {trial.number}"] = "finished" if trial.record else checkpoint_fact(trial.checkpoint)
+    start = find(config.init_checkpoint) if config.init_checkpoint else None
+    return {**found, "init_checkpoint": checkpoint_fact(start)}
 
 
 def has_files(task: Task, split: str) -> bool:

@@ -14,6 +14,7 @@ from finetune.task import Results, Task
 from model.checkpoint_files import PREFIX, find
 from model.tokenization import Vocabulary
 from util import filesystem
+from util.distribution import DEVICES
 from util.errors import UserError
 from util.files import read_object, write_json, write_text, writing
 from util.log import heading, say, table
@@ -196,7 +197,7 @@ class Trial:
         """Removes what a trial writes into its folder, and nothing else; the user asked for it."""
         for name in ("tensorboard", BEST):
             filesystem.rmtree(self.path(name), ignore_errors=True)
-        notes = ("metrics.jsonl", TRIAL, DEBUG_MARKER, *DESCRIBING)
+        notes = ("metrics.jsonl", DEVICES, TRIAL, DEBUG_MARKER, *DESCRIBING)
         for name in filesystem.listdir(self.folder) if filesystem.isdir(self.folder) else ():
             if name in notes:
                 filesystem.remove(self.path(name))

@@ -10,6 +10,7 @@ from model.description import check_heads
 from model.tokenization import Vocabulary, load_vocab
 from pretrain.shards import ShardList
 from util import filesystem
+from util.distribution import DEVICES
 from util.errors import UserError
 from util.files import read_json, write_json, write_text, writing
 from util.log import say
@@ -215,6 +216,12 @@ def finished(config: PretrainingConfig) -> bool:
     return True
 
 
+def how_to_go_on(config: PretrainingConfig) -> str:
+    """What to do after a worker was lost."""
+    last = find(config.model_dir) if filesystem.isdir(config.model_dir) else None
+    return f"The last checkpoint is {last or 'none'}; run the same command on all hosts to go on"
+
+
 def check_steps(config: PretrainingConfig, step: int) -> None:
     """A `UserError` where num_train_steps does not go beyond the step of a checkpoint that came from elsewhere.
 
@@ -310,7 +317,7 @@ def empty(folder: str) -> None:
         path = os.path.join(folder, name)
         if name in ("tensorboard", SAVING):
             filesystem.rmtree(path)
-        elif name in ("checkpoint", "metrics.jsonl", HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
+        elif name in ("checkpoint", "metrics.jsonl", DEVICES, HPARAMS, NETWORKS, DATA, TOKENIZER, DEBUG_MARKER):
             filesystem.remove(path)
         elif name.startswith(PREFIX + "-"):
             filesystem.remove(path)

@@ -18,6 +18,7 @@ from pretrain.pretrain_data import BatchReader
 from pretrain.pretraining_model import PretrainingModel
 from pretrain.shards import ShardList
 from pretrain.token_counts import count_tokens
+from util.cluster import Cluster
 from util.distribution import open_devices
 from util.errors import UserError
 from util.files import write_json, write_text, writing
@@ -34,6 +35,7 @@ class PretrainingRun:
       vocab: of the shards.
       shards: what is trained on; `held_out`: what is evaluated on, where it is another set.
       start: the checkpoint to go on from, if any.
+      cluster: the workers that train together.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class PretrainingRun:
         shards: ShardList,
         held_out: ShardList | None,
         start: model_folder.Start,
+        cluster: Cluster,
     ):
         self.config, self.vocab, self.shards, self.held_out = config, vocab, shards, held_out or shards
         self.checkpoint, self.resumed, self.generator_checkpoint = start
         heading("devices")
-        self.devices = open_devices(config)
+        self.devices = open_devices(config, cluster)
         self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
         self.devices.check_batch("eval_batch_size", config.eval_batch_size)
         self._adopt_positions()

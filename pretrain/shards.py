@@ -49,6 +49,10 @@ class ShardList:
         )
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
+    def summary(self) -> str:
+        """What tells these shards from others, in a line."""
+        return f"{len(self.paths)} with {self.total} examples ({self.fingerprint()[:12]})"
+
     def description(self) -> dict:
         """What is noted beside a model that is trained on these shards."""
         return {

@@ -32,6 +32,7 @@ EXPECTED = {
     "hparams.json",
     "transformer_configs.json",
     "data.json",
+    "devices.json",
     "tokenizer_config.json",
     "vocab.txt",
 }

@@ -12,7 +12,7 @@ import pytest
 from configure_pretraining import make_config
 from pretrain.memory import checkpoint_size
 from pretrain.pretraining_run import PretrainingRun
-from tests import kill_and_resume
+from tests import kill_and_resume, kill_workers
 from tests.training_runs import (
     HPARAMS,
     NO_DROPOUT,
@@ -109,26 +109,25 @@ def test_devices_and_micro_batches_change_nothing(training_data, dropout):
         np.testing.assert_allclose(losses(training_data, f"{name}-{dropout}"), expected, rtol=1e-5, err_msg=name)
 
 
-def test_two_workers(training_data, whole, unused_ports):
-    """Two processes with TF_CONFIG give the losses of one; the chief alone writes."""
-    workers = [f"127.0.0.1:{port}" for port in unused_ports(2)]
-    processes = []
-    for index in range(2):
-        task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, *pretraining_command(training_data, "workers")],
-                cwd=ROOT,
-                env={**subprocess.os.environ, "TF_CONFIG": json.dumps(task)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    outputs = [process.communicate(timeout=240)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert "2 replicas on 2 hosts, strategy multi_worker" in outputs[1] and "this is worker 1" in outputs[1]
-    np.testing.assert_allclose(losses(training_data, "workers"), losses(training_data, "whole"), rtol=1e-5)
+def test_two_workers(training_data, tmp_path):
+    """They give the losses of one; after one is killed the other leaves, and resumed they end with the same bits.
+
+    Another number of them goes on from their checkpoint, with the same losses.
+    """
+    shutil.copytree(training_data, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("models"))
+    asked = argparse.Namespace(workers=2, kills=1, how="KILL", steps=60, go_on_with=0, seed=0)
+    with kill_workers.networks(asked) as network:
+        assert kill_workers.compare(tmp_path, network, asked) == []
+    said = (tmp_path / "logs" / "worker-1.log").read_text()
+    assert "2 replicas on 2 hosts, strategy multi_worker" in said and "this is worker 1" in said
+    for path in (tmp_path / "models" / "killed").glob("model.ckpt-60*"):
+        path.unlink()
+    hparams = {"num_train_steps": asked.steps}
+    succeeded(pretrain_here(tmp_path, "one", hparams))
+    output = succeeded(pretrain_here(tmp_path, "killed", hparams))
+    assert "note: from step 55 on 1 replica on 1 host, before 2 replicas on 2 hosts: the order of the data" in output
+    for model in ("whole", "killed"):
+        np.testing.assert_allclose(losses(tmp_path, model), losses(tmp_path, "one"), rtol=1e-5, err_msg=model)
 
 
 @pytest.mark.parametrize(

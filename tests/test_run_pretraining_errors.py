@@ -486,3 +486,35 @@ def test_a_record_that_is_corrupt_in_the_middle(training_data, tmp_path):
     assert f"note: {shard}: wrong checksum of the record at byte {place}; skipped" in result.stdout
     assert "corrupt records skipped: 1\n" in result.stdout
     assert "has 400 pieces, vocab_size is 420: the last rows of the table stay unused" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("other", "parts"),
+    [
+        (
+            {"learning_rate": 2e-3, "seed": 7},
+            ("hparam learning_rate: 0.001 on worker 0 (127.0.0.1:", "hparam seed: 42"),
+        ),
+        ({"pretrain_tfrecords": SHARD}, ("\n  shards: 3 with 415 examples (", "1 with ")),
+        ({"pretrain_tfrecords": "/nowhere/*"}, ("no TFRecords match /nowhere/*",)),
+    ],
+    ids=["hparams", "data", "no data"],
+)
+def test_hosts_that_differ(training_data, unused_ports, other, parts):
+    """One message on both, before TensorFlow starts, and nothing is left."""
+    if other.get("pretrain_tfrecords") == SHARD:
+        other = {"pretrain_tfrecords": str(training_data / "pretrain_tfrecords" / SHARD)}
+    before, workers = files(training_data), [f"127.0.0.1:{port}" for port in unused_ports(2)]
+    started = []
+    for index, hparams in enumerate(({}, other)):
+        cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, *pretraining_command(training_data, "several", hparams)]
+        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+    for process in started:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 2 and "TensorFlow" not in errors
+        for part in parts:
+            assert part in said(errors)
+    assert files(training_data) == before

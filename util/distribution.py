@@ -5,11 +5,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from util import filesystem
+from util.cluster import Cluster
 from util.errors import UserError
+from util.files import read_object, write_json, writing
 from util.log import say
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+DEVICES = "devices.json"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,22 @@ class Devices:
 
             one = self.strategy.run(tf.function(lambda: tf.constant(1.0)))
             self.strategy.reduce(tf.distribute.ReduceOp.SUM, one, axis=None)
+
+    def note(self, folder: str, step: int) -> None:
+        """Notes the devices in the folder that is trained in; says what other ones than before change from a step on.
+
+        Data, masks and dropout go by the place of an example in the global batch, so they are the same on any devices.
+        """
+        path, now = os.path.join(folder, DEVICES), {"workers": self.workers, "replicas": self.replicas}
+        if step and filesystem.exists(path) and (before := read_object(path, *now)) != now:
+            say(
+                f"note: from step {step} on {_count(now['replicas'], 'replica')} on {_count(now['workers'], 'host')}, "
+                f"before {_count(before['replicas'], 'replica')} on {_count(before['workers'], 'host')}: the order of "
+                "the data, masks and dropout stay the same, but sums are rounded otherwise, so that the weights are no "
+                "longer to the bit those of an unchanged run"
+            )
+        with writing(f"in the folder {folder}"):
+            write_json(path, now)
 
     @property
     def is_chief(self) -> bool:
@@ -145,15 +167,16 @@ def choose(config: Any) -> str:
     return config.distribution
 
 
-def open_devices(config: Any) -> Devices:
+def open_devices(config: Any, cluster: Cluster) -> Devices:
     """Makes the tf.distribute strategy and says which devices it uses. Call it before anything else of TensorFlow.
 
     Args:
       config: use_tpu, tpu_name, tpu_zone, gcp_project, distribution, logical_cpus, require_gpu, gpu_memory_growth
         and deterministic are read.
+      cluster: the workers that train together.
 
     Raises:
-      UserError: a TPU or GPU that is asked for is not there.
+      UserError: a TPU or GPU that is asked for is not there, or workers have other numbers of them.
     """
     import tensorflow as tf
 
@@ -171,16 +194,16 @@ def open_devices(config: Any) -> Devices:
         )
     if kind == "auto":
         kind = "mirrored" if len(gpus) > 1 or config.logical_cpus > 1 else "default"
+    cluster.agree({"visible GPUs": len(gpus)})  # and all are here, since TensorFlow would wait for them for ever
+    cluster.loaded()
     strategy = _tpu_strategy(tf, config) if kind == "tpu" else _strategy(tf, kind, bool(gpus))
-    cluster = read_cluster() if kind == "multi_worker" else None
-    devices = Devices(strategy, kind, len(cluster["workers"]) if cluster else 1, cluster["index"] if cluster else 0)
+    devices = Devices(strategy, kind, len(cluster.workers), cluster.index)
     _say_devices(tf, devices)
     return devices
 
 
 def _strategy(tf: Any, kind: str, has_gpus: bool) -> "tf.distribute.Strategy":
     if kind == "multi_worker":
-        say("waiting for all workers of TF_CONFIG: " + ", ".join(read_cluster()["workers"]))
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
             if has_gpus

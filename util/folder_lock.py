@@ -11,6 +11,7 @@ from typing import TextIO
 
 from util import filesystem
 from util.errors import UserError
+from util.leaving import tidied
 from util.log import say
 
 LOCK_NAME = "in_use.json"
@@ -32,6 +33,7 @@ class FolderLock:
         self.path = os.path.join(folder, LOCK_NAME)
         self.folder = folder
         self._stop = threading.Event()
+        self._tidied = tidied(self._remove)
         self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
         self._mine = {"host": socket.gethostname(), "process": os.getpid(), "start": _process_start(os.getpid())}
 
@@ -50,20 +52,25 @@ class FolderLock:
                 "or set model_dir to another"
             ) from error
         self._thread.start()
+        self._tidied.__enter__()
         return self
 
     def __exit__(self, *exception) -> None:
         if filesystem.is_remote(self.folder):
             return
+        self._tidied.__exit__(*exception)
         self._stop.set()
         self._thread.join()
+        self._remove()
+
+    def _remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             with open(self.path, encoding="utf-8") as file:
                 mine = _holder(file) == self._mine
             if mine:
                 os.remove(self.path)
-        if self._made and not os.listdir(self.folder):  # the run failed before it began
-            os.rmdir(self.folder)
+            if self._made and not os.listdir(self.folder):  # the run failed before it began
+                os.rmdir(self.folder)
 
     def _create(self) -> bool:
         """Makes the lock; False where there is one."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from model import checkpoints
 from util import filesystem
 from util.errors import UserError
+from util.leaving import tidied
 
 
 class CheckpointSaver:
@@ -24,6 +25,8 @@ class CheckpointSaver:
         self._pending: Future | None = None
         filesystem.makedirs(folder)
         self._clean()
+        self._tidied = tidied(self._pool.shutdown)  # which waits for a save that has begun
+        self._tidied.__enter__()
 
     def save(self, step: int, variables: dict[str, tf.Variable]) -> None:
         """Takes the values of now and writes them in the background; waits for the save before."""
@@ -57,6 +60,7 @@ class CheckpointSaver:
             self.wait()
         finally:
             self._pool.shutdown()
+            self._tidied.__exit__(None, None, None)
 
     def _write(self, step: int, tensors: dict[str, tf.Tensor]) -> None:
         checkpoints.write(os.path.join(self.folder, f"{checkpoints.PREFIX}-{step}"), tensors)

@@ -136,6 +136,8 @@ class TrainingLoop:
         self.step, self.devices, self.settings = step, devices, settings
         self.saved = {**step.task.variables, **step.optimizer.slots, **step.state, **settings.state}
         self.now = int(step.step.numpy())
+        if devices.is_chief:
+            devices.note(settings.folder, self.now)
         self.saver = CheckpointSaver(settings.folder, settings.keep) if devices.is_chief else None
         self.log = MetricsLog(settings.folder, self.now, settings.use_tensorboard) if devices.is_chief else None
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from util import distribution
+from util.cluster import Cluster
 from util.distribution import Devices, choose, open_devices, read_cluster
 from util.errors import UserError
 
@@ -94,7 +95,26 @@ def test_a_tpu_that_is_not_there(monkeypatch, tpu):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(UserError, match="use_tpu is true and no TPU was found"):
-        open_devices(asked(use_tpu=True, **tpu))
+        open_devices(asked(use_tpu=True, **tpu), Cluster())
+
+
+def devices(replicas: int, workers: int) -> Devices:
+    return Devices(SimpleNamespace(num_replicas_in_sync=replicas), "multi_worker", workers, 0)
+
+
+def test_other_devices_than_before_are_said(tmp_path, capsys):
+    """Where a run goes on; not where it begins anew, and once alone."""
+    for step, now in (
+        (0, devices(4, 2)),
+        (5, devices(4, 2)),
+        (0, devices(8, 4)),
+        (6, devices(2, 1)),
+        (7, devices(2, 1)),
+    ):
+        now.note(str(tmp_path), step)
+    said = capsys.readouterr().out
+    assert said.startswith("note: from step 6 on 2 replicas on 1 host, before 8 replicas on 4 hosts: the order of")
+    assert said.count("note:") == 1
 
 
 def test_replicas_on_a_cpu_share_its_free_memory():
