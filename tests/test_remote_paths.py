@@ -39,10 +39,10 @@ def test_all_commands_on_a_remote_file_system_in_one_process(training_data, tmp_
         "vocab.txt",
         "pretrain_tfrecords/manifest.json",
         "models/small/model.ckpt-12.index",
-        "models/small/results/mrpc_results.json",
+        "models/small/results/mrpc,squad_results_eval.json",
         "models/small/finetuning_models/mrpc,squad_model_1/best/model.ckpt-0.index",
         "hf/model.safetensors",
-        "again/model.ckpt-0.index",
+        "again/model.ckpt-12.index",
         "scores.tsv",
         "vectors.npy",
     ):
