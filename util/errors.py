@@ -19,9 +19,9 @@ def nearest_hint(name: str, valid: Iterable[str]) -> str:
 def run_main(main: Callable[[], int | None]) -> None:
     """Runs a command and leaves the process with its exit code.
 
-    A `UserError` becomes one message on stderr and exit code 2, Ctrl-C the word "interrupted" and exit code 130, SIGTERM
-    where nothing else takes care of it "terminated" and 143. Any other exception is a fault of this project and keeps
-    its traceback.
+    A `UserError` becomes one message on stderr and exit code 2, Ctrl-C the word "interrupted" and exit code 130,
+    SIGTERM where nothing else takes care of it "terminated" and 143. Any other exception is a fault of this project and
+    keeps its traceback.
     """
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
