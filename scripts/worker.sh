@@ -5,7 +5,7 @@
 #
 # The port is 2222 where none is given. With FINISHED=FILE in the environment, a command that ends with exit code 0
 # while the file is not there, as after SIGTERM, gives exit code 75: a scheduler takes 0 for "finished" and would not
-# start it again.
+# start it again. Where the file is there before, nothing is started: the other workers may have ended and not come again.
 set -eu
 
 if (($# < 3)); then
@@ -23,6 +23,10 @@ done
 export TF_CONFIG="{\"cluster\": {\"worker\": [$addresses]}, \"task\": {\"type\": \"worker\", \"index\": $index}}"
 
 [[ ${FINISHED:-} ]] || exec "$@"
+if [[ -e $FINISHED ]]; then
+    echo "note: $FINISHED is there, nothing is left to do"
+    exit 0
+fi
 
 child= passed_on=
 pass_on() {

@@ -2,9 +2,9 @@
 """Shows that several workers, one of them killed now and then, end with the very bits of an uninterrupted run.
 
 Trains once without interruption; then again, losing a worker at random moments and starting all again with the same
-command each time. Looks whether the others left with one message and exit code 2, says after how many seconds, and
-compares all tensors of the final checkpoints. Then stops a run and goes on with another number of workers, whose
-losses must be those of the uninterrupted run.
+command each time. Looks whether the others left with one message and exit code 2 (and where a cable was pulled, the one
+behind it as well), says after how many seconds, and compares all tensors of the final checkpoints. Then stops a run and
+goes on with another number of workers, whose losses must be those of the uninterrupted run.
 
 How a worker is lost: KILL (kill -9), STOP (SIGSTOP: it hangs), or CUT: every worker in a network namespace of its own,
 and the cable of one is pulled (needs root and Linux's `ip netns`).
@@ -205,33 +205,32 @@ def finish(data: Path, network: Network, count: int, model: str, hparams: dict) 
 def lose(
     data: Path, network: Network, arguments: argparse.Namespace, hparams: dict, moment: int, lost: int
 ) -> list[str]:
-    """Starts workers, loses one when a step is logged, and looks how the others end."""
+    """Starts workers, loses one when a step is logged, and looks how the others end (all, where a cable is pulled)."""
     folder, count, how = data / "models" / "killed", arguments.workers, arguments.how
+    cut = isinstance(network, Namespaces)
     command = training_runs.pretraining_command(data, "killed", hparams)
     with Workers(network, count, command, data / "logs") as workers:
         workers.wait_until(lambda: "first step" in workers.said(0) and logged_step(folder) >= moment)
-        if isinstance(network, Namespaces):
+        if cut:
             network.set(lost, "down")
         else:
             workers.processes[lost].send_signal(getattr(signal, f"SIG{how}"))
         begin = time.monotonic()
-        others = [index for index in range(count) if index != lost]
-        codes = workers.ends(others, LEAVE_SECONDS)
+        leaving = [index for index in range(count) if cut or index != lost]
+        codes = workers.ends(leaving, LEAVE_SECONDS)
         seconds = time.monotonic() - begin
-        messages = {index: re.findall(r"^error: (.*)", workers.said(index), re.MULTILINE) for index in others}
-        problems = [f"worker {i} ended with {code}\n{workers.said(i)}" for i, code in zip(others, codes) if code != 2]
+        messages = {index: re.findall(r"^error: (.*)", workers.said(index), re.MULTILINE) for index in leaving}
+        problems = [f"worker {i} ended with {code}\n{workers.said(i)}" for i, code in zip(leaving, codes) if code != 2]
         for index, found in messages.items():
-            fitting = len(found) == 1 and (f"worker {lost} (" in found[0] or isinstance(network, Namespaces))
+            fitting = len(found) == 1 and (f"worker {lost} (" in found[0] or index == lost)
             if not fitting or "Traceback" in workers.said(index):
                 problems.append(f"worker {index} said\n{workers.said(index)}")
-        if isinstance(network, Namespaces):
-            print(f"  the one that was cut off ended with {workers.ends([lost], LEAVE_SECONDS)[0]}")
+        if cut:
             network.set(lost, "up")
-    said = next(iter(messages.values()))[:1]
-    print(
-        f"{how} of worker {lost} at step {moment}: the others had left after {seconds:.1f} s: {''.join(said)}",
-        flush=True,
-    )
+    who = "all" if cut else "the others"
+    print(f"{how} of worker {lost} at step {moment}: {who} had left after {seconds:.1f} s with {codes}", flush=True)
+    for index, found in messages.items():
+        print(f"  worker {index}: {' | '.join(found)}", flush=True)
     return problems
 
 

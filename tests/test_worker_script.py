@@ -31,12 +31,19 @@ def test_tf_config():
     assert run(*SCRIPT, "1", "a").returncode == 2
 
 
-@pytest.mark.parametrize(("there", "code", "expected"), [(True, 0, 0), (False, 0, 75), (True, 2, 2), (False, 2, 2)])
-def test_exit_code_says_whether_it_is_finished(tmp_path, there, code, expected):
-    if there:
-        (tmp_path / "f").touch()
-    assert run(*SCRIPT, "0", "a", "bash", "-c", f"exit {code}", FINISHED=str(tmp_path / "f")).returncode == expected
-    assert run(*SCRIPT, "0", "a", "bash", "-c", f"exit {code}").returncode == code
+@pytest.mark.parametrize(
+    ("work", "code", "expected"), [("touch", 0, 0), ("true", 0, 75), ("touch", 2, 2), ("true", 2, 2)]
+)
+def test_exit_code_says_whether_it_is_finished(tmp_path, work, code, expected):
+    command = [*SCRIPT, "0", "a", "bash", "-c", f"{work} {tmp_path / 'f'}; exit {code}"]
+    assert run(*command, FINISHED=str(tmp_path / "f")).returncode == expected
+    assert run(*command).returncode == code
+
+
+def test_what_is_finished_is_not_started(tmp_path):
+    (tmp_path / "f").touch()
+    ran = run(*SCRIPT, "0", "a", "false", FINISHED=str(tmp_path / "f"))
+    assert ran.returncode == 0 and ran.stdout == f"note: {tmp_path}/f is there, nothing is left to do\n"
 
 
 @pytest.mark.parametrize("finished", ["", "no such file"])
@@ -82,7 +89,7 @@ def test_slurm_recipe(tmp_path):
     (tmp_path / "models/small").mkdir(parents=True)
     (tmp_path / "models/small/model.ckpt-1000000.index").touch()
     ran = run("bash", "-c", script, PATH=path, SLURM_JOB_NODELIST="node[1-2]", SLURM_JOB_ID="7")
-    assert "requeued" not in ran.stdout and len(ran.stdout.splitlines()) == 2
+    assert "requeued" not in ran.stdout and ran.stdout.count("is there, nothing is left to do") == 2
 
 
 def test_kubernetes_recipe(tmp_path):
