@@ -134,7 +134,7 @@ class Workers:
                 raise RuntimeError(f"worker {ended[0]} ended before it was interrupted:\n{self.said(ended[0])}")
             time.sleep(0.05)
 
-    def ends(self, indices: list[int], seconds: float = 600.0) -> list[int | None]:
+    def ends(self, indices: list[int], seconds: float = 3600.0) -> list[int | None]:
         """Exit codes of some, None for those that still run so many seconds later."""
         deadline = time.monotonic() + seconds
         codes = []

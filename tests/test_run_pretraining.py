@@ -119,7 +119,8 @@ def test_two_workers(training_data, tmp_path):
     with kill_workers.networks(asked) as network:
         assert kill_workers.compare(tmp_path, network, asked) == []
     said = (tmp_path / "logs" / "worker-1.log").read_text()
-    assert "2 replicas on 2 hosts, strategy multi_worker" in said and "this is worker 1" in said
+    assert "2 replicas on 2 hosts, strategy multi_worker; this host uses CPU:0 with" in said
+    assert "this is worker 1" in said
     for path in (tmp_path / "models" / "killed").glob("model.ckpt-60*"):
         path.unlink()
     hparams = {"num_train_steps": asked.steps}

@@ -501,20 +501,31 @@ def test_a_record_that_is_corrupt_in_the_middle(training_data, tmp_path):
     ids=["hparams", "data", "no data"],
 )
 def test_hosts_that_differ(training_data, unused_ports, other, parts):
-    """One message on both, before TensorFlow starts, and nothing is left."""
     if other.get("pretrain_tfrecords") == SHARD:
         other = {"pretrain_tfrecords": str(training_data / "pretrain_tfrecords" / SHARD)}
-    before, workers = files(training_data), [f"127.0.0.1:{port}" for port in unused_ports(2)]
+    two_that_differ(training_data, unused_ports(2), parts, other)
+
+
+def test_hosts_with_other_versions(training_data, tmp_path, unused_ports):
+    (tmp_path / "numpy-1.0.dist-info").mkdir()
+    (tmp_path / "numpy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n")
+    parts = ("numpy: ", ", 1.0 on worker 1 (127.0.0.1:")
+    two_that_differ(training_data, unused_ports(2), parts, PYTHONPATH=str(tmp_path))
+
+
+def two_that_differ(data, ports, parts, hparams=None, **environment):
+    """One message on both, before TensorFlow starts, and nothing is left; hparams, environment: of the second."""
+    before, workers = files(data), [f"127.0.0.1:{port}" for port in ports]
     started = []
-    for index, hparams in enumerate(({}, other)):
+    for index, (values, variables) in enumerate((({}, {}), (hparams or {}, environment))):
         cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        command = [sys.executable, *pretraining_command(training_data, "several", hparams)]
-        environment = {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        command = [sys.executable, *pretraining_command(data, "several", values)]
+        environ = {**os.environ, "TF_CONFIG": json.dumps(cluster), **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environ, **pipes))
     for process in started:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 2 and "TensorFlow" not in errors
         for part in parts:
             assert part in said(errors)
-    assert files(training_data) == before
+    assert files(data) == before

@@ -236,11 +236,13 @@ def _tpu_strategy(tf: Any, config: Any) -> "tf.distribute.Strategy":
 
 
 def _say_devices(tf: Any, devices: Devices) -> None:
-    names = [
-        f"{device.device_type}:{device.name.rsplit(':', 1)[1]}"
-        for device in tf.config.list_logical_devices()
-        if device.device_type in ("CPU", "GPU", "TPU")
-    ]
+    names = list(
+        dict.fromkeys(  # those of all hosts are listed, which have the same
+            f"{device.device_type}:{device.name.rsplit(':', 1)[1]}"
+            for device in tf.config.list_logical_devices()
+            if device.device_type in ("CPU", "GPU", "TPU")
+        )
+    )
     used = [name for name in names if not name.startswith("CPU")] or names
     cores = f" with {os.cpu_count()} cores" if used == names else ""
     worker = f"; this is worker {devices.worker}" if devices.workers > 1 else ""

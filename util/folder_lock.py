@@ -33,7 +33,8 @@ class FolderLock:
         self.path = os.path.join(folder, LOCK_NAME)
         self.folder = folder
         self._stop = threading.Event()
-        self._tidied = tidied(self._remove)
+        self._tidied = tidied(self._remove_for_good)
+        self._changing, self._made = threading.Lock(), False
         self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
         self._mine = {"host": socket.gethostname(), "process": os.getpid(), "start": _process_start(os.getpid())}
 
@@ -41,6 +42,24 @@ class FolderLock:
         if filesystem.is_remote(self.folder):
             say(f"note: {self.folder} cannot be locked; take care that no other run writes in it")
             return self
+        with contextlib.ExitStack() as failed:
+            failed.enter_context(self._tidied)  # before there is a lock, which must not be left behind
+            with self._changing:
+                self._hold()
+            failed.pop_all()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if filesystem.is_remote(self.folder):
+            return
+        self._tidied.__exit__(*exception)
+        self._stop.set()
+        self._thread.join()
+        with self._changing:
+            self._remove()
+
+    def _hold(self) -> None:
         self._made = not os.path.isdir(self.folder)
         try:
             os.makedirs(self.folder, exist_ok=True)
@@ -51,16 +70,10 @@ class FolderLock:
                 f"cannot write in the model folder {self.folder}: {error.strerror}; check the folder and its rights, "
                 "or set model_dir to another"
             ) from error
-        self._thread.start()
-        self._tidied.__enter__()
-        return self
 
-    def __exit__(self, *exception) -> None:
-        if filesystem.is_remote(self.folder):
-            return
-        self._tidied.__exit__(*exception)
-        self._stop.set()
-        self._thread.join()
+    def _remove_for_good(self) -> None:
+        """Removes the lock where the process leaves; the main thread, which runs on, can make none any more."""
+        self._changing.acquire()
         self._remove()
 
     def _remove(self) -> None:

@@ -259,7 +259,8 @@ def _meet_chief(workers: Sequence[str], index: int, listener: socket.socket) -> 
         if time.monotonic() > deadline:
             raise UserError(
                 f"{named(workers, 0)} was not there within {WAIT_SECONDS:.0f} s: {reason}; start the same command "
-                "there, or check the addresses in TF_CONFIG and the network between the hosts"
+                "there, or check the addresses in TF_CONFIG and the network between the hosts; where it trains "
+                f"already, another process is worker {index}"
             )
         time.sleep(0.5)
 

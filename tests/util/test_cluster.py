@@ -16,21 +16,27 @@ from util.cluster import differences
 WORKER = """
 import json, os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
-from util import cluster, meeting
+from util import cluster, leaving, meeting
 from util.errors import UserError, run_main
 from util.folder_lock import FolderLock
 from contextlib import nullcontext
 settings = json.loads(sys.argv[2])
 meeting.WAIT_SECONDS = settings.get("wait", 20.0)
 meeting.LATER_SECONDS = meeting.ANSWER_SECONDS = 1.0
+leaving.TIDY_SECONDS = settings.get("tidy", 20.0)
 cluster.BEAT_SECONDS, cluster.SILENCE_SECONDS = 0.2, settings.get("silence", 20.0)
+
+def advice():
+    if settings.get("storage_hangs"):
+        time.sleep(30)
+    return "ADVICE"
 
 class UnavailableError(Exception):
     "As TensorFlow's."
 
 def main():
     workers, index, act = settings["workers"], settings["index"], settings.get("act", "")
-    with cluster.Cluster(workers, index, lambda: "ADVICE") as all_workers:
+    with cluster.Cluster(workers, index, advice) as all_workers:
         with FolderLock(settings["folder"]) if index == 0 else nullcontext():
             all_workers.agree({"x": settings.get("x", 1)})
             all_workers.loaded()
@@ -78,7 +84,7 @@ def start(tmp_path, unused_ports):
 
 def ends(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
     """Exit code, output and the one message of each."""
-    outputs = [process.communicate(timeout=30) for process in processes]
+    outputs = [process.communicate(timeout=120) for process in processes]
     return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
 
 
@@ -123,6 +129,15 @@ def test_a_killed_worker(start, tmp_path, lost):
         message = one_message(end)
         assert message.startswith(f"worker {lost} (127.0.0.1:") and message.endswith("closed. ADVICE"), message
     assert (lost == 0) == os.path.exists(tmp_path / "m" / "in_use.json")  # a chief that leaves gives the folder back
+
+
+def test_a_model_folder_that_hangs_with_the_network(start):
+    """As one that is mounted from elsewhere: the message comes without what only the folder could tell."""
+    processes = start({"act": "wait", "storage_hangs": True, "tidy": 1.0}, {"act": "wait"})
+    for process in processes:
+        wait_for(process, "agreed")
+    processes[1].kill()
+    assert one_message(ends(processes)[0]).endswith(" is gone: its connection was closed.")
 
 
 @pytest.mark.parametrize("lost", [0, 2], ids=["the chief", "another"])

@@ -172,3 +172,28 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "m"):
         with pytest.raises(UserError, match=f"cannot write in the model folder {folder}: "), FolderLock(str(folder)):
             pass
+
+
+LEAVE = """
+import json, sys, threading, time
+from util.folder_lock import FolderLock
+from util.leaving import leave
+write = json.dump
+
+def leave_meanwhile(*arguments):
+    threading.Thread(target=leave, args=("over",)).start()
+    time.sleep(0.3)
+    write(*arguments)
+
+json.dump = leave_meanwhile
+with FolderLock(sys.argv[1]):
+    time.sleep(10)
+"""
+
+
+def test_a_process_that_leaves_while_it_makes_the_lock(tmp_path):
+    """Another thread ends it at the worst moment: the lock is there and says nothing yet."""
+    command = [sys.executable, "-c", LEAVE, str(tmp_path / "m")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == 2 and result.stderr == "error: over\n"
+    assert not (tmp_path / "m").exists()
