@@ -80,7 +80,7 @@ def test_too_little_memory_is_said(training_data, monkeypatch):
     monkeypatch.setattr(PretrainingRun, "_build", build)
     for free, said in ((1e6, True), (1e12, False)):
         monkeypatch.setattr(distribution, "_host_memory", lambda free=free: free)
-        result = pretrain_here(training_data, "large")
+        result = pretrain_here(training_data, "large", {"train_batch_size": 4096})
         warning = "warning: that is more than the 1 MB that are free for it; what lowers it: gradient_accumulation_"
         assert (warning in result.stdout) == said and result.stderr == "error: it went on\n"
 
