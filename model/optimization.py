@@ -93,37 +93,32 @@ class AdamWeightDecay:
           good: scalar bool; false leaves variables and slots as they are.
           step: scalar integer, for the rounding of bfloat16 slots.
         """
-        context = tf.distribute.get_replica_context()
-        context.merge_call(self._apply_across, args=(gradients, factor, rate, good, tf.identity(step)))
+        salts = tf.constant([randomness.salt_of(name) for name in gradients], tf.uint32)
+        keys = tf.unstack(randomness.fold(salts, step))
+        beta_1, beta_2 = tf.where(good, BETA_1, 1.0), tf.where(good, BETA_2, 1.0)
+        done = [factor]  # which follows from all gradients
+        for (name, gradient), key in zip(gradients.items(), keys):
+            variable, m, v = self.variables[name], self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
+            own_rate = tf.where(good, rate * self.rate_factors.get(name, 1.0), 0.0)
+            kept = 1.0 - own_rate * (self.weight_decay if is_decayed(name) else 0.0)
+            arguments = variable.handle, m.handle, v.handle, gradient, factor, own_rate, kept, beta_1, beta_2
+            if m.dtype == tf.bfloat16:
+                # one variable after the other: all at once widened they would take more than they save
+                with tf.control_dependencies(done):
+                    done = [_update_narrow(*arguments, key)]
+            else:
+                _update(*arguments)
 
-    def _apply_across(self, strategy, gradients, factor, rate, good, step):
-        for name, gradient in gradients.items():
-            variable = self.variables[name]
-            m, v = self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"]
-            decay = self.weight_decay if is_decayed(name) else 0.0
-            strategy.extended.update(
-                variable,
-                _update,
-                args=(m, v, gradient, factor, rate, good, step, name, self.rate_factors.get(name, 1.0), decay),
-                group=True,
-            )
 
-
-def _update(variable, m, v, gradient, factor, rate, good, step, name, rate_factor, decay):
-    """One variable on one device. A step that is not good has rate 0 and betas 1: it changes nothing."""
-    rate = tf.where(good, rate * rate_factor, 0.0)
+def _update(variable, m, v, gradient, factor, rate, kept, beta_1, beta_2):
+    """One variable on one device, by handles: keeps a share of it, then moves it. Rate 0 and betas 1 change nothing."""
     gradient = tf.math.multiply_no_nan(gradient, factor)
-    if decay:
-        variable.assign(variable * (1.0 - rate * decay))
-    beta_1, beta_2 = tf.where(good, BETA_1, 1.0), tf.where(good, BETA_2, 1.0)
-    if m.dtype == tf.bfloat16:
-        with tf.control_dependencies([gradient]):  # else the moments are widened, and kept, from a step's beginning
-            _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, _noise_key(step, name))
-        return
+    weights = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
+    tf.raw_ops.AssignVariableOp(resource=variable, value=weights * kept)
     tf.raw_ops.ResourceApplyAdam(  # with powers 0 it is Adam without bias correction, in one pass over memory
-        var=variable.handle,
-        m=m.handle,
-        v=v.handle,
+        var=variable,
+        m=m,
+        v=v,
         beta1_power=0.0,
         beta2_power=0.0,
         lr=rate,
@@ -134,13 +129,28 @@ def _update(variable, m, v, gradient, factor, rate, good, step, name, rate_facto
     )
 
 
-def _update_narrow(variable, m, v, gradient, rate, beta_1, beta_2, key):
+_HANDLE, _ANY, _SCALAR = tf.TensorSpec([], tf.resource), tf.TensorSpec(None), tf.TensorSpec([])
+
+
+# One graph for all variables, called and not inlined: hundreds of copies would take gigabytes, and minutes to compile.
+# No argument is a constant for the same reason: TensorFlow makes a copy for each of those.
+@tf.function(
+    autograph=False,
+    input_signature=[_HANDLE] * 3 + [_ANY] + [_SCALAR] * 5 + [tf.TensorSpec([], tf.uint32)],
+    experimental_attributes={"_noinline": True},
+)
+def _update_narrow(variable, m, v, gradient, factor, rate, kept, beta_1, beta_2, key):
     """The same with moments that are kept in bfloat16: the update is computed in float32, then they are rounded."""
-    wide_m = beta_1 * tf.cast(m, tf.float32) + (1.0 - beta_1) * gradient
-    wide_v = beta_2 * tf.cast(v, tf.float32) + (1.0 - beta_2) * tf.square(gradient)
-    variable.assign_sub(rate * wide_m / (tf.sqrt(wide_v) + EPSILON))
-    m.assign(tf.cast(wide_m, tf.bfloat16))
-    v.assign(stochastic_bfloat16(wide_v, key))
+    gradient = tf.math.multiply_no_nan(gradient, factor)
+    read = tf.raw_ops.ReadVariableOp
+    wide_m = beta_1 * tf.cast(read(resource=m, dtype=tf.bfloat16), tf.float32) + (1.0 - beta_1) * gradient
+    wide_v = beta_2 * tf.cast(read(resource=v, dtype=tf.bfloat16), tf.float32) + (1.0 - beta_2) * tf.square(gradient)
+    weights = read(resource=variable, dtype=tf.float32) * kept
+    weights -= rate * wide_m / (tf.sqrt(wide_v) + EPSILON)
+    tf.raw_ops.AssignVariableOp(resource=variable, value=weights)
+    tf.raw_ops.AssignVariableOp(resource=m, value=tf.cast(wide_m, tf.bfloat16))
+    tf.raw_ops.AssignVariableOp(resource=v, value=stochastic_bfloat16(wide_v, key))
+    return tf.identity(key)  # which whoever waits for the update can wait for
 
 
 def stochastic_bfloat16(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
@@ -156,7 +166,3 @@ def stochastic_bfloat16(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     low = tf.constant(0xFFFF, tf.uint32)
     bits = tf.bitcast(x, tf.uint32) + tf.bitwise.bitwise_and(noise, low)
     return tf.cast(tf.bitcast(tf.bitwise.bitwise_and(bits, tf.bitwise.invert(low)), tf.float32), tf.bfloat16)
-
-
-def _noise_key(step, name):
-    return randomness.fold(tf.constant(randomness.salt_of(name), tf.uint32), step)

@@ -115,3 +115,20 @@ def test_narrow_moments_follow_the_wide_ones(optimizer):
     np.testing.assert_allclose(found.mean(), expected.mean(), rtol=2e-3)
     assert np.corrcoef(expected.ravel(), found.ravel())[0, 1] > 0.5
     np.testing.assert_allclose(narrow.variables["w"], wide.variables["w"], atol=0.02)
+
+
+def test_narrow_moments_are_widened_by_one_graph_for_all():
+    """A copy of it for each of hundreds of variables would take gigabytes and minutes; constants lead to copies too."""
+    optimizer = AdamWeightDecay({f"w{i}": tf.Variable(tf.zeros([3])) for i in range(9)}, 0.01, slot_dtype=tf.bfloat16)
+
+    @tf.function
+    def move(rate, step):
+        gradients = {name: tf.ones([3]) * rate for name in optimizer.variables}
+        optimizer.apply(gradients, rate, rate, rate > 0, step)
+
+    graph = move.get_concrete_function(tf.TensorSpec([]), tf.TensorSpec([], tf.int32)).graph
+    calls = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    assert len(calls) == 9 and {call.get_attr("f").name for call in calls} == {calls[0].get_attr("f").name}
+    assert not any(given.op.type == "Const" for call in calls for given in call.inputs)
+    [body] = [f for f in graph.as_graph_def().library.function if f.signature.name == calls[0].get_attr("f").name]
+    assert body.attr["_noinline"].b
