@@ -20,8 +20,8 @@ from pretrain.parameter_counts import parameter_counts
 from pretrain.variants import TOKEN_OBJECTIVES, WITHOUT_WEIGHTS
 
 WIDE = 4  # bytes of float32: weights, gradients, softmax, layer norm statistics
-# Tensors that come and go take more than their own size, for the pieces between them that nothing else fits into, and
-# for what the executor happens to keep at the same time: it differs from run to run, docs/planning.md.
+# Tensors that come and go take more than their own size. Chosen with the runs of docs/planning.md in view, which differ
+# by a third among themselves.
 PIECES = 1.1
 # The traced graph of a Transformer block with its backward pass, in its several copies and the executor's tables: host
 # memory, which a CPU shares with the tensors. Fitted: what a plain run of base, 24 blocks with the generator's, takes
