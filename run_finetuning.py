@@ -75,7 +75,7 @@ def _run(config: FinetuningConfig, cluster: Cluster) -> int:
     cluster.agree({**common_facts(config.in_force()), **starting.facts(config, vocab, tasks, examples, trials)})
     if trials and starting.all_finished(config, trials):
         return 0
-    starting.check_folders(config, trials)
+    starting.check_folders(config, trials, cluster)
 
     # ---- the run ----
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

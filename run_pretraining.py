@@ -16,7 +16,7 @@ from model.tokenization import Vocabulary, load_vocab
 from pretrain import model_folder
 from pretrain.plan import say_plan
 from pretrain.shards import ShardList, check_examples, check_manifests, find_shards
-from util.agreement import checkpoint_fact, common_facts
+from util.agreement import check_shared, checkpoint_fact, common_facts
 from util.cluster import Cluster
 from util.distribution import choose, read_cluster
 from util.errors import UserError, run_main
@@ -98,6 +98,8 @@ def _run(config: PretrainingConfig, cluster: Cluster) -> int:
             model_folder.check(config, vocab, shards)
         start = model_folder.find_start(config)
         cluster.agree(_facts(config, vocab, shards, held_out, start))
+        if config.do_train:
+            check_shared(cluster, config.model_dir)
         if config.do_train and model_folder.finished(config):
             return 0
         if config.do_eval and not held_out:

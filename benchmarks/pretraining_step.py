@@ -139,7 +139,7 @@ def measure(arguments: argparse.Namespace) -> dict:
     strategy = open_devices(config, Cluster()).strategy
     with strategy.scope():
         model = PretrainingModel(config, Specials(101, 102, 103))
-        optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate)
+    optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate, strategy=strategy)
     step = TrainStep(model, optimizer, strategy, lambda s: learning_rate(s, 5e-4, 1000, 10), use_xla=config.use_xla)
 
     def batches():

@@ -88,7 +88,7 @@ class Parts:
         self.devices = open_devices(self.config, Cluster())
         with self.devices.strategy.scope():
             model = PretrainingModel(self.config, Specials(2, 3, 4))
-            optimizer = AdamWeightDecay(model.variables, self.config.weight_decay_rate)
+        optimizer = AdamWeightDecay(model.variables, self.config.weight_decay_rate, strategy=self.devices.strategy)
         self.step = TrainStep(model, optimizer, self.devices.strategy, lambda s: learning_rate(s, 5e-4, 10**6, 10))
         reader = BatchReader(find_shards(self.config.pretrain_tfrecords), self.config, arguments.batch, 1, range(1))
         self.training = iter(reader.training(0))

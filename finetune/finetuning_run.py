@@ -206,10 +206,14 @@ class FinetuningRun:
     def _train_step(self, config: FinetuningConfig, model: FinetuningModel) -> TrainStep:
         layers = config.network().num_hidden_layers
         factors = rate_factors(list(model.variables), layers, config.layerwise_lr_decay)
-        with self.devices.strategy.scope():
-            moving = {n: v for n, v in model.variables.items() if not is_frozen(n, layers, config.freeze_layers)}
-            slot_dtype = tf.bfloat16 if config.bfloat16_slots else tf.float32
-            optimizer = AdamWeightDecay(moving, config.weight_decay_rate, factors, slot_dtype)
+        moving = {n: v for n, v in model.variables.items() if not is_frozen(n, layers, config.freeze_layers)}
+        optimizer = AdamWeightDecay(
+            moving,
+            config.weight_decay_rate,
+            factors,
+            slot_dtype=tf.bfloat16 if config.bfloat16_slots else tf.float32,
+            strategy=self.devices.strategy,
+        )
         steps, warmup = self.steps, config.warmup_proportion * self.steps
         heads = {task.name: f"task_specific/{task.head_name}/" for task in self.tasks}
         sizes = {name: int(tf.size(variable)) for name, variable in model.variables.items()}

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from configure_finetuning import FinetuningConfig
@@ -14,8 +15,8 @@ from model.config import TransformerConfig
 from model.description import NETWORKS, check_heads, fields_of_folder, tasks_of_folder
 from model.tokenization import Vocabulary
 from util import filesystem
-from util.agreement import checkpoint_fact
-from util.distribution import choose, read_cluster
+from util.agreement import check_shared, checkpoint_fact
+from util.cluster import Cluster
 from util.errors import UserError, nearest_hint
 from util.files import check_writable, read_object
 from util.folder_lock import FolderLock
@@ -283,8 +284,8 @@ def further_records(config: FinetuningConfig, trial: Trial) -> list[dict[str, An
         records.append(other.record)
 
 
-def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
-    """Raises a `UserError` where another run holds the first folder to be written in, or one cannot be written in."""
+def check_folders(config: FinetuningConfig, trials: Sequence[Trial], cluster: Cluster) -> None:
+    """Raises a `UserError` where a folder cannot be written in, or the first is held by another run or not shared."""
     outputs = [config.results_txt]
     if config.do_predict or config.write_test_outputs:
         outputs.append(config.test_predictions)
@@ -292,11 +293,10 @@ def check_folders(config: FinetuningConfig, trials: Sequence[Trial]) -> None:
         check_writable(os.path.dirname(path))
     if filesystem.isdir(config.results_txt):
         raise UserError(f'hparam "results_txt" must be a file, and {config.results_txt} is a folder')
-    cluster = read_cluster() if choose(config) == "multi_worker" else None
     unfinished = [trial for trial in trials if not trial.record]
-    if unfinished and (cluster is None or cluster["index"] == 0):
-        with FolderLock(unfinished[0].folder):  # as while it is trained
-            pass
+    if unfinished:
+        with FolderLock(unfinished[0].folder) if cluster.is_chief else nullcontext():  # as while it is trained
+            check_shared(cluster, unfinished[0].folder)
 
 
 def all_finished(config: FinetuningConfig, trials: Sequence[Trial]) -> bool:

@@ -51,14 +51,15 @@ def clip_factor(
 class AdamWeightDecay:
     """update = m / (sqrt(v) + epsilon) + decay * theta; theta -= rate * update.
 
-    Its slots are plain variables named `<name>/adam_m` and `<name>/adam_v`; make it inside the strategy's scope.
-    Tables and their moments move densely at every step.
+    Its slots are plain variables named `<name>/adam_m` and `<name>/adam_v`. Tables and their moments move densely at
+    every step.
 
     Args:
       variables: the trained variables by name.
       weight_decay: applied where `is_decayed`.
       rate_factors: multipliers of the rate by name (layer-wise rates); 1 where absent.
       slot_dtype: of the moments: float32 or bfloat16.
+      strategy: on whose devices the slots lie, its scope not entered; None for the default one.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class AdamWeightDecay:
         weight_decay: float,
         rate_factors: dict[str, float] | None = None,
         slot_dtype: tf.DType = tf.float32,
+        strategy: tf.distribute.Strategy | None = None,
     ):
         self.variables, self.weight_decay = variables, weight_decay
         self.rate_factors = rate_factors or {}
+        strategy = strategy or tf.distribute.get_strategy()
         self.slots = {
-            f"{name}/{slot}": tf.Variable(tf.zeros(variable.shape, slot_dtype), trainable=False, name=slot)
+            f"{name}/{slot}": _zero_variable(variable.shape, slot_dtype, slot, strategy)
             for name, variable in variables.items()
             for slot in ("adam_m", "adam_v")
         }
@@ -108,6 +111,19 @@ class AdamWeightDecay:
                     done = [_update_narrow(*arguments, key)]
             else:
                 _update(*arguments)
+
+
+def _zero_variable(shape, dtype, name, strategy):
+    """A strategy's variable that every device begins at 0 by itself: workers send no bfloat16 to one another."""
+
+    def zeros():
+        return tf.zeros(shape, dtype)
+
+    def on_a_device(make, **options):  # the strategy calls it with the chief's value, which is not asked for
+        return make(**{**options, "initial_value": zeros})
+
+    with tf.variable_creator_scope(on_a_device), strategy.scope():
+        return tf.Variable(zeros, trainable=False, name=name)
 
 
 def _update(variable, m, v, gradient, factor, rate, kept, beta_1, beta_2):

@@ -12,9 +12,10 @@ Letters: B examples at a time on a device, L length, D hidden, I FFN, E embeddin
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
-from configure_pretraining import PretrainingConfig
+from configure_pretraining import LARGEST, PretrainingConfig
 from model.config import TransformerConfig
 from pretrain.parameter_counts import parameter_counts
 from pretrain.variants import TOKEN_OBJECTIVES, WITHOUT_WEIGHTS
@@ -74,10 +75,30 @@ def estimated(config: PretrainingConfig, replicas: int, on_cpu: bool = False) ->
         (weights + max(several, (early + late) * table if early + late > 1 else 0), 0.0),
     ]
     gradients, activations = max(moments, key=sum)
+    inputs = 3 * WIDE * -(-config.train_batch_size // replicas) * config.max_seq_length  # ids, mask, segments
     graph = GRAPH_OF_A_BLOCK * _blocks(config) if on_cpu else 0.0
     return Memory(
-        weights + _cast_copies(config, counts), slots, accumulated + PIECES * gradients, PIECES * activations, graph
+        weights + _cast_copies(config, counts),
+        slots,
+        accumulated + PIECES * gradients,
+        PIECES * activations + inputs,
+        graph,
     )
+
+
+def logits_fault(config: PretrainingConfig, replicas: int) -> str | None:
+    """What is wrong where a device's logits over the vocabulary are more numbers than TensorFlow's kernels count."""
+    whole = config.objective == "all_tokens_mlm" or config.generator == "two_tower"
+    places = config.max_seq_length if whole else config.max_predictions_per_seq
+    for name, pieces in {"train_batch_size": config.gradient_accumulation_steps, "eval_batch_size": 1}.items():
+        batch = -(-getattr(config, name) // (replicas * pieces))
+        if (count := batch * places * config.vocab_size) > LARGEST:
+            change = f"lower {name} or vocab_size" + (", or raise gradient_accumulation_steps" if name == "train_batch_size" else "")
+            return (
+                f"{name} {getattr(config, name)} makes {count} logits on a device at a time ({batch} examples x {places} "
+                f"places x {config.vocab_size} pieces), and TensorFlow counts to {LARGEST}; {change}"
+            )
+    return None
 
 
 def checkpoint_size(config: PretrainingConfig) -> float:
@@ -86,8 +107,11 @@ def checkpoint_size(config: PretrainingConfig) -> float:
 
 
 def size_text(size: float) -> str:
-    """Bytes as people read them: 3.4 GB, 85 MB."""
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+    """Bytes as people read them: 85 MB, 3.4 GB, 12 TB."""
+    for unit, bytes_of_it in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
+        if size >= bytes_of_it:
+            return f"{size / bytes_of_it:.3g} {unit}"
+    return f"{size / 1e6:.3g} MB"
 
 
 def what_lowers(
@@ -100,7 +124,7 @@ def what_lowers(
     pieces, share = config.gradient_accumulation_steps, config.train_batch_size // replicas
     halves = [share // pieces >> times for times in range(1, (share // pieces).bit_length())]
     values = {
-        "gradient_accumulation_steps": [n for n in range(pieces + 1, share + 1) if share % n == 0],
+        "gradient_accumulation_steps": [n for n in _divisors(share) if n > pieces],
         "recompute_layers": [True],
         "train_batch_size": [replicas * pieces * half for half in halves],
         "precision": ["bfloat16"],
@@ -123,6 +147,11 @@ def what_lowers_text(config: PretrainingConfig, replicas: int, free: float, on_c
     """The same as the end of a message: what lowers it, and to how much."""
     found = [f"{change} to {size_text(memory.total)}" for change, memory in what_lowers(config, replicas, free, on_cpu)]
     return "what lowers it: " + ", ".join([*found, "a smaller network"])
+
+
+def _divisors(number: int) -> list[int]:
+    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
 
 
 def _weights_and_slots(config: PretrainingConfig, counts: dict[str, int]) -> tuple[float, float]:

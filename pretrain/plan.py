@@ -2,7 +2,7 @@
 
 from configure_pretraining import PretrainingConfig
 from pretrain.flops import generator_flops, main_flops, training_flops
-from pretrain.memory import checkpoint_size, estimated, size_text, what_lowers_text
+from pretrain.memory import checkpoint_size, estimated, logits_fault, size_text, what_lowers_text
 from pretrain.parameter_counts import network_table
 from pretrain.shards import known_examples
 from pretrain.throughputs import Setup, setups, training
@@ -36,6 +36,8 @@ def say_plan(config: PretrainingConfig, names: list[str], price: float | None) -
     for setup in devices:
         pieces = config.gradient_accumulation_steps
         if fault := batch_fault("train_batch_size", config.train_batch_size, setup.count, pieces):
+            say(f"{setup.name}: {fault}")
+        if fault := logits_fault(config, setup.count):
             say(f"{setup.name}: {fault}")
         if estimated(config, setup.count).total > setup.memory:
             say(f"{setup.name}: too little memory; {what_lowers_text(config, setup.count, setup.memory)}")

@@ -12,7 +12,7 @@ from model.tokenization import Vocabulary
 from pretrain import model_folder
 from pretrain.flops import training_flops
 from pretrain.masking import Specials
-from pretrain.memory import estimated, size_text, what_lowers_text
+from pretrain.memory import estimated, logits_fault, size_text, what_lowers_text
 from pretrain.parameter_counts import network_table
 from pretrain.pretrain_data import BatchReader
 from pretrain.pretraining_model import PretrainingModel
@@ -25,6 +25,8 @@ from util.files import write_json, write_text, writing
 from util.log import count_text, heading, say, table
 from util.train_step import TrainStep
 from util.training import LoopSettings, TrainingLoop, metrics_text
+
+IMPOSSIBLE = 2.0  # times a device's memory: no error of the estimate is as large
 
 
 class PretrainingRun:
@@ -53,9 +55,11 @@ class PretrainingRun:
         self.devices = open_devices(config, cluster)
         self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
         self.devices.check_batch("eval_batch_size", config.eval_batch_size)
+        if fault := logits_fault(config, self.devices.replicas):
+            raise UserError(fault)
         self._adopt_positions()
         if config.do_train:
-            self._say_memory()
+            self._check_memory()
         self.step = self._build(specials_of(vocab, config.vocab_size))
 
     def train(self) -> int:
@@ -120,24 +124,32 @@ class PretrainingRun:
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)
 
-    def _say_memory(self) -> None:
-        """The estimate of a step's memory, and a warning where there is not so much."""
-        arguments = self.config, self.devices.replicas
-        memory, free = estimated(*arguments, self.devices.on_cpu), self.devices.free_memory()
+    def _check_memory(self) -> None:
+        """Says how much memory a step takes by estimate; a warning where there is less, an error where it is absurd."""
+        arguments, on_cpu = (self.config, self.devices.replicas), self.devices.on_cpu
+        memory, free, whole = estimated(*arguments, on_cpu), self.devices.free_memory(), self.devices.whole_memory()
         say(f"memory, by estimate: {memory.text()}")
-        if free is not None and memory.total > free:
-            say(
-                f"warning: that is more than the {size_text(free)} that are free for it; "
-                + what_lowers_text(*arguments, free, self.devices.on_cpu)
+        if free is None or memory.total <= free:
+            return
+        lower = what_lowers_text(*arguments, free, on_cpu)
+        if memory.total > IMPOSSIBLE * whole:
+            raise UserError(
+                f"a step takes {size_text(memory.total)} of memory a device by estimate, and there are "
+                f"{size_text(whole)} at most; {lower}"
             )
+        say(f"warning: that is more than the {size_text(free)} that are free for it; {lower}")
 
     def _build(self, specials):
         config, counts = self.config, self._token_counts(specials)
         try:
             with self.devices.strategy.scope():
                 model = PretrainingModel(config, specials, counts)
-                slot_dtype = tf.bfloat16 if config.bfloat16_slots else tf.float32
-                optimizer = AdamWeightDecay(model.variables, config.weight_decay_rate, slot_dtype=slot_dtype)
+            optimizer = AdamWeightDecay(
+                model.variables,
+                config.weight_decay_rate,
+                slot_dtype=tf.bfloat16 if config.bfloat16_slots else tf.float32,
+                strategy=self.devices.strategy,
+            )
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
                 f"the networks do not fit into memory ({error.message.splitlines()[0]}); choose a smaller model_size, "

@@ -24,6 +24,7 @@ PUBLISHED = {
     },
     "A100-40G": {1: {128: (533, 955), 512: (90, 171)}, 8: {128: (4202, 7512), 512: (716, 1347)}},
 }
+MOST_DEVICES = 99_999
 
 
 class Setup(NamedTuple):
@@ -78,12 +79,14 @@ def training(config: PretrainingConfig, setup: Setup) -> Training:
 
 
 def _setup(name: str) -> Setup:
-    count, kind = re.fullmatch(r"(?s)(?:(\d+)x)?(.*)", name).groups()
-    if kind not in PUBLISHED or count == "0":
+    count, kind = re.fullmatch(r"(?s)(?:(-?\d+)x)?(.*)", name).groups()
+    if kind not in PUBLISHED:
         raise UserError(
             f'--plan: no throughput of the device "{name}" is known{nearest_hint(kind, PUBLISHED)} (known: '
             f"{', '.join(PUBLISHED)}, several as e.g. 8xA100-40G; without a name all of them)"
         )
+    if count and (len(count) > len(str(MOST_DEVICES)) or not 1 <= int(count) <= MOST_DEVICES):
+        raise UserError(f'--plan: the number of devices of "{name}" must be from 1 to {MOST_DEVICES}')
     return Setup(int(count or 1), kind)
 
 

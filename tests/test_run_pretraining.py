@@ -72,17 +72,28 @@ def test_a_run_says_and_leaves_what_it_should(training_data, whole):
 
 
 def test_too_little_memory_is_said(training_data, monkeypatch):
-    """Before anything is built, and no more than that."""
+    """Before anything is built; an error where there never was as much."""
 
     def build(*_):
         raise UserError("it went on")
 
     monkeypatch.setattr(PretrainingRun, "_build", build)
-    for free, said in ((1e6, True), (1e12, False)):
-        monkeypatch.setattr(distribution, "_host_memory", lambda free=free: free)
+    for free, whole, said in ((1e6, 1e9, True), (1e12, 1e12, False)):
+        monkeypatch.setattr(distribution, "_host_memory", lambda *kinds, f=free, w=whole: w if kinds[1:] else f)
         result = pretrain_here(training_data, "large", {"train_batch_size": 4096})
         warning = "warning: that is more than the 1 MB that are free for it; what lowers it: gradient_accumulation_"
         assert (warning in result.stdout) == said and result.stderr == "error: it went on\n"
+    monkeypatch.setattr(distribution, "_host_memory", lambda *_: 1e6)
+    result = pretrain_here(training_data, "large", {"train_batch_size": 4096})
+    assert "a device by estimate, and there are 1 MB at most; what lowers it: gradient_accumulation_" in result.stderr
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("hparam", ["train_batch_size", "eval_batch_size"])
+def test_batches_beyond_what_can_be_counted(training_data, hparam):
+    result = pretrain_here(training_data, "huge", {hparam: 2**31 - 1})
+    assert result.returncode == 2 and f"error: {hparam} 2147483647 makes 3435973835200 logits" in result.stderr
+    assert result.stderr.count("\n") == 1 and not (training_data / "models" / "huge").exists()
 
 
 def test_a_checkpoint_is_a_released_one(training_data, whole):

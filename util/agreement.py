@@ -1,16 +1,26 @@
 """What must be the same on all hosts that train together, so that they compute the same thing. Needs no TensorFlow."""
 
+import contextlib
 import hashlib
 import os
+import time
+import uuid
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
 from typing import Any
 
 from util import filesystem
-from util.files import sha256_of
+from util.cluster import Cluster
+from util.errors import UserError
+from util.files import sha256_of, writing
+from util.leaving import tidied
+from util.log import say
 
 PACKAGES = ("tensorflow", "keras", "numpy")
+MARK = "seen_by_all_workers"
+MARK_SECONDS = 60.0  # as long as NFS may take to notice that a folder or file is there now
 ROOT = Path(__file__).parent.parent
 
 # hparams that may be another on each host: where things lie there, and how it uses its devices
@@ -64,3 +74,51 @@ def checkpoint_fact(path: str | None) -> str:
     if filesystem.exists(index):
         return f"{os.path.basename(path)} ({sha256_of(index)[:12]})"
     return f"{os.path.basename(path)} ({filesystem.size(path)} bytes)"
+
+
+def check_shared(cluster: Cluster, folder: str) -> None:
+    """Whether all workers see the folder that the chief writes in, by a mark that it makes there for a moment.
+
+    Raises:
+      UserError: this worker does not see the mark.
+      Disagreement: it sees one that another run left.
+    """
+    if len(cluster.workers) == 1:
+        return
+    path = os.path.join(folder, MARK)
+    with _mark(path) if cluster.is_chief else contextlib.nullcontext():
+        cluster.agree({})  # the mark is there
+        if not cluster.is_chief:
+            _wait_for(path)
+        with filesystem.open(path, encoding="utf-8") as file:
+            cluster.agree({f"the file {MARK} in the model folder": file.read()})
+
+
+@contextlib.contextmanager
+def _mark(path: str) -> Iterator[None]:
+    def remove() -> None:
+        if filesystem.exists(path):
+            filesystem.remove(path)
+
+    try:
+        with tidied(remove):
+            with writing(path):
+                filesystem.makedirs(os.path.dirname(path))
+                with filesystem.open(path, "w", encoding="utf-8") as file:
+                    file.write(uuid.uuid4().hex)
+            yield
+    finally:
+        remove()
+
+
+def _wait_for(path: str) -> None:
+    deadline = time.monotonic() + MARK_SECONDS
+    if not filesystem.exists(path):
+        say(f"waiting until what the chief writes in the model folder is here, too: {MARK_SECONDS:.0f} s at most")
+    while not filesystem.exists(path):
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"what the chief writes in the model folder is not to be seen here: there is no {path} after "
+                f"{MARK_SECONDS:.0f} s; let model_dir or --data-dir on all hosts be one folder that all of them see"
+            )
+        time.sleep(0.2)

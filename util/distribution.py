@@ -81,7 +81,11 @@ class Devices:
 
     def free_memory(self) -> float | None:
         """Bytes that each of this worker's replicas can have; None where TensorFlow does not say."""
-        return _host_memory() / len(self.mine) if self.on_cpu else _gpu_memory()
+        return _host_memory("MemAvailable") / len(self.mine) if self.on_cpu else _gpu_memory()
+
+    def whole_memory(self) -> float | None:
+        """Bytes that each of this worker's replicas could have if nothing else ran; None where that is not known."""
+        return _host_memory("MemTotal", "SwapTotal") / len(self.mine) if self.on_cpu else _gpu_memory()
 
 
 def batch_fault(name: str, size: int, replicas: int, pieces: int = 1) -> str | None:
@@ -92,11 +96,11 @@ def batch_fault(name: str, size: int, replicas: int, pieces: int = 1) -> str | N
     return f"{name} {size} is not divisible by {by}; take a multiple of {replicas * pieces}"
 
 
-def _host_memory() -> float:
-    """Bytes of memory that programs can still have; all there is where the system does not say."""
+def _host_memory(*kinds: str) -> float:
+    """Bytes of memory of these kinds, as Linux names them; all there is where the system does not say."""
     if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo", encoding="utf-8") as file:
-            return 1024 * next(float(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+            return 1024 * sum(float(line.split()[1]) for line in file if line.split(":")[0] in kinds)
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 

@@ -22,6 +22,7 @@ WAIT_SECONDS = 60.0  # for the others to come
 ANSWER_SECONDS = 10.0  # for what comes at once where all is well
 LATER_SECONDS = 5.0  # once something is wrong: for others to come and hear of it
 LONGEST_LINE = 1 << 22
+STRANGER = "what answers there is no worker of this training"
 
 
 class Link:
@@ -52,10 +53,9 @@ class Link:
         if not data:
             raise EOFError("the connection was closed")
         *lines, self._rest = (self._rest + data).split(b"\n")
-        objects = [json.loads(line) for line in lines]
-        if len(self._rest) > LONGEST_LINE or not all(isinstance(value, dict) for value in objects):
-            raise ValueError("no JSON object")
-        return objects
+        if len(self._rest) > LONGEST_LINE:
+            raise ValueError(STRANGER)
+        return [_object(line) for line in lines]
 
     def answer(self, seconds: float) -> dict[str, Any]:
         """The next object, and no byte more; fails as `receive` does, or where so many seconds bring nothing."""
@@ -66,9 +66,7 @@ class Link:
                 raise EOFError("the connection was closed")
             line += byte
         self.socket.settimeout(ANSWER_SECONDS)
-        if not isinstance(value := json.loads(line), dict):
-            raise ValueError("no JSON object")
-        return value
+        return _object(line)
 
     def tell(self, **message: Any) -> None:
         """Sends one object where the other side still listens."""
@@ -79,6 +77,16 @@ class Link:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(STRANGER)
+    return value
 
 
 def meet(workers: Sequence[str], index: int) -> dict[int, Link]:
@@ -255,7 +263,7 @@ def _meet_chief(workers: Sequence[str], index: int, listener: socket.socket) -> 
                     return {0: link}
                 if "stop" in answer:
                     raise UserError(answer["stop"])
-                reason = "what answers there is no chief"
+                reason = STRANGER
         if time.monotonic() > deadline:
             raise UserError(
                 f"{named(workers, 0)} was not there within {WAIT_SECONDS:.0f} s: {reason}; start the same command "

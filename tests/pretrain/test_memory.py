@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from configure_pretraining import make_config
-from pretrain.memory import checkpoint_size, estimated, what_lowers, what_lowers_text
+from pretrain.memory import checkpoint_size, estimated, logits_fault, what_lowers, what_lowers_text
 from tests.objectives import VARIANTS, config_of
 
 
@@ -67,3 +67,24 @@ def test_changes_are_the_mildest_that_suffice(free):
     if accumulation > 2:
         milder = dataclasses.replace(config, gradient_accumulation_steps=accumulation // 2)
         assert estimated(milder, 2).total > free
+
+
+@pytest.mark.parametrize(
+    "hparams, devices, fault",
+    [
+        ({"train_batch_size": 3704}, 1, "train_batch_size 3704 makes 2148016272 logits on a device"),
+        ({"train_batch_size": 3703}, 1, None),
+        ({"train_batch_size": 3704}, 2, None),
+        ({"train_batch_size": 3704, "gradient_accumulation_steps": 2}, 1, None),
+        ({"eval_batch_size": 3704}, 1, "eval_batch_size 3704 makes 2148016272 logits on a device"),
+        ({"objective": "all_tokens_mlm", "train_batch_size": 550}, 1, "(550 examples x 128 places x 30522 pieces)"),
+    ],
+    ids=str,
+)
+def test_logits_that_kernels_cannot_count(hparams, devices, fault):
+    found = logits_fault(base(max_seq_length=128, **hparams), devices)
+    assert fault in found if fault else found is None
+
+
+def test_what_lowers_the_largest_batch_is_found_at_once():
+    assert what_lowers(base(train_batch_size=2**31 - 1), 1, 1e9)

@@ -82,10 +82,16 @@ def test_other_networks_lengths_and_numbers_of_devices_are_extrapolated():
     assert several.source == "4 / 1 times 1xA100-40G"
 
 
-@pytest.mark.parametrize("name", ["A100-80G", "8xa100-40G", "0xA100-40G", "", "8x"])
+@pytest.mark.parametrize("name", ["A100-80G", "8xa100-40G", "", "8x"])
 def test_unknown_devices(name):
     with pytest.raises(UserError, match=f'no throughput of the device "{name}".*V100-16G, V100-32G, A100-40G'):
         setups([name])
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "100000", "9" * 5000])
+def test_impossible_numbers_of_devices(count):
+    with pytest.raises(UserError, match=f'the number of devices of "{count}xA100-40G" must be from 1 to 99999'):
+        setups([f"{count}xA100-40G"])
 
 
 def test_bad_input():

@@ -1,22 +1,25 @@
 """Workers that meet, agree, live and end together: small processes without TensorFlow."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from tests.training_runs import ROOT
+from util.agreement import MARK
 from util.cluster import differences
 
 WORKER = """
 import json, os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
-from util import cluster, leaving, meeting
+from util import agreement, cluster, leaving, meeting
 from util.errors import UserError, run_main
 from util.folder_lock import FolderLock
 from contextlib import nullcontext
@@ -24,6 +27,7 @@ settings = json.loads(sys.argv[2])
 meeting.WAIT_SECONDS = settings.get("wait", 20.0)
 meeting.LATER_SECONDS = meeting.ANSWER_SECONDS = 1.0
 leaving.TIDY_SECONDS = settings.get("tidy", 20.0)
+agreement.MARK_SECONDS = 1.0
 cluster.BEAT_SECONDS, cluster.SILENCE_SECONDS = 0.2, settings.get("silence", 20.0)
 
 def advice():
@@ -39,6 +43,7 @@ def main():
     with cluster.Cluster(workers, index, advice) as all_workers:
         with FolderLock(settings["folder"]) if index == 0 else nullcontext():
             all_workers.agree({"x": settings.get("x", 1)})
+            agreement.check_shared(all_workers, settings["folder"])
             all_workers.loaded()
             print("agreed", flush=True)
             if act == "wait":
@@ -218,6 +223,46 @@ def test_a_worker_that_does_not_come(start):
 def test_a_chief_that_is_not_there(start):
     found = ends(start({"start": False}, {"wait": 1.5}))
     assert ", the chief) was not there within 2 s: Connection refused" in one_message(found[0])
+
+
+def test_another_service_at_the_chiefs_address(start):
+    """It answers every connection as a web server would."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with contextlib.suppress(OSError):  # the test is over
+                while True:
+                    connection = server.accept()[0]
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                    connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        processes = start({"start": False}, {"workers": [address, "127.0.0.1:0"], "wait": 1})
+        message = one_message(ends(processes)[0])
+        server.shutdown(socket.SHUT_RDWR)
+    assert f"worker 0 ({address}, the chief) was not there within 1 s: what answers there is no worker" in message
+
+
+def test_workers_with_folders_of_their_own(start, tmp_path):
+    """The one that does not see what the chief writes says so on all, and no mark or folder is left."""
+    (tmp_path / "other").mkdir()
+    found = ends(start({}, {"folder": str(tmp_path / "other")}, {}))
+    for message in map(one_message, found):
+        assert f"there is no {tmp_path}/other/{MARK} after 1 s; let model_dir or --data-dir" in message, message
+    assert os.listdir(tmp_path) == ["other"] and os.listdir(tmp_path / "other") == []
+
+
+def test_workers_with_copies_of_a_folder(start, tmp_path):
+    """Where a killed run left its mark, which the next run with one folder replaces."""
+    for name in ("m", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MARK).write_text("of another run")
+    for message in map(one_message, ends(start({}, {"folder": str(tmp_path / "other")}))):
+        assert f"the file {MARK} in the model folder: " in message and "of another run on worker 1 (" in message
+    (tmp_path / "m" / MARK).write_text("of another run")
+    assert [code for code, _, _ in ends(start({}, {}))[2:]] == [0, 0]
+    assert os.listdir(tmp_path / "m") == []
 
 
 def test_a_worker_that_is_not_at_its_address(start, unused_ports):
