@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from configure_pretraining import make_config  # noqa: E402
+from model.memory import size_text  # noqa: E402
 from model.tokenization import SPECIAL_TOKENS  # noqa: E402
-from pretrain.memory import estimated, size_text  # noqa: E402
+from pretrain.memory import estimated  # noqa: E402
 from util.log import say, table  # noqa: E402
 from util.tf_example import example_bytes  # noqa: E402
 from util.tfrecords import record_bytes  # noqa: E402

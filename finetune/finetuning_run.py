@@ -13,11 +13,13 @@ from configure_finetuning import FinetuningConfig, validate
 from finetune.batches import BatchReader, training_steps
 from finetune.finetuning_model import FinetuningModel, is_frozen, rate_factors
 from finetune.keeping import BestKeeper
+from finetune.memory import estimated, further_freezing
 from finetune.predictor import Predictor
 from finetune.starting import Examples, further_records, open_trials
 from finetune.task import Task
 from finetune.trials import Scores, Trial, report, results_lines, seed_of
 from model import checkpoints
+from model.memory import check_memory
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import FullTokenizer
 from util import filesystem
@@ -59,6 +61,7 @@ class FinetuningRun:
         self._adopt_positions()
         if config.do_train:
             self.devices.check_batch("train_batch_size", config.train_batch_size, config.gradient_accumulation_steps)
+            check_memory(config, estimated, self.devices, freeze_layers=further_freezing(config))
             count = sum(len(rows) for rows in examples.training.values())
             self.steps = training_steps(count, config.train_batch_size, config.num_train_epochs)
             self.steps_per_epoch = training_steps(count, config.train_batch_size, 1)

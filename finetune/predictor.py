@@ -36,10 +36,8 @@ class Predictor:
         """
         if not len(rows):
             return
-        devices = self.devices
-        reader = BatchReader(
-            self.model.tasks, {task: rows}, self.model.config, batch_size, devices.replicas, devices.mine
-        )
+        devices, size = self.devices, min(batch_size, len(rows))  # more would be fillers alone
+        reader = BatchReader(self.model.tasks, {task: rows}, self.model.config, size, devices.replicas, devices.mine)
         batches = iter(devices.strategy.distribute_datasets_from_function(lambda _: reader.evaluation()))
         progress, done = Progress(f"predicting {what}", len(rows), "examples"), 0
         for _ in range(reader.evaluation_batches):

@@ -13,6 +13,7 @@ MODEL_SIZES = {
     "large": {"hidden_size": 1024, "num_hidden_layers": 24},
 }
 DEFAULT_EMBEDDING_SIZE = {"small": 128}  # elsewhere the embedding size is the hidden size
+MOST_LAYERS = 1000  # the graph of more would take hours to trace
 DEBUG_NETWORK = {"num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4}
 
 
@@ -46,6 +47,8 @@ class TransformerConfig:
                      "max_position_embeddings", "type_vocab_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{whose}: {name} must be at least 1; got {getattr(self, name)}")
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise UserError(f"{whose}: num_hidden_layers must be at most {MOST_LAYERS}; got {self.num_hidden_layers}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(f"{whose}: hidden_size {self.hidden_size} is not divisible by num_attention_heads "
                             f"{self.num_attention_heads}; change {change}")

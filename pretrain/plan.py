@@ -1,8 +1,9 @@
 """What a training will take, said before any device does work: sizes, FLOPs, data, time, cost and memory."""
 
 from configure_pretraining import PretrainingConfig
+from model.memory import size_text, what_lowers_text
 from pretrain.flops import generator_flops, main_flops, training_flops
-from pretrain.memory import checkpoint_size, estimated, logits_fault, size_text, what_lowers_text
+from pretrain.memory import checkpoint_size, estimated, logits_fault
 from pretrain.parameter_counts import network_table
 from pretrain.shards import known_examples
 from pretrain.throughputs import Setup, setups, training
@@ -40,7 +41,7 @@ def say_plan(config: PretrainingConfig, names: list[str], price: float | None) -
         if fault := logits_fault(config, setup.count):
             say(f"{setup.name}: {fault}")
         if estimated(config, setup.count).total > setup.memory:
-            say(f"{setup.name}: too little memory; {what_lowers_text(config, setup.count, setup.memory)}")
+            say(f"{setup.name}: too little memory; {what_lowers_text(config, estimated, setup.count, setup.memory)}")
 
 
 def _training_rows(config: PretrainingConfig) -> list[list[str]]:

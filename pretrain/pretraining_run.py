@@ -7,12 +7,13 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig, validate
 from model import checkpoints, parts
+from model.memory import check_memory
 from model.optimization import AdamWeightDecay, learning_rate
 from model.tokenization import Vocabulary
 from pretrain import model_folder
 from pretrain.flops import training_flops
 from pretrain.masking import Specials
-from pretrain.memory import estimated, logits_fault, size_text, what_lowers_text
+from pretrain.memory import estimated, logits_fault
 from pretrain.parameter_counts import network_table
 from pretrain.pretrain_data import BatchReader
 from pretrain.pretraining_model import PretrainingModel
@@ -25,8 +26,6 @@ from util.files import write_json, write_text, writing
 from util.log import count_text, heading, say, table
 from util.train_step import TrainStep
 from util.training import LoopSettings, TrainingLoop, metrics_text
-
-IMPOSSIBLE = 2.0  # times a device's memory: no error of the estimate is as large
 
 
 class PretrainingRun:
@@ -59,7 +58,7 @@ class PretrainingRun:
             raise UserError(fault)
         self._adopt_positions()
         if config.do_train:
-            self._check_memory()
+            check_memory(config, estimated, self.devices)
         self.step = self._build(specials_of(vocab, config.vocab_size))
 
     def train(self) -> int:
@@ -123,21 +122,6 @@ class PretrainingRun:
                 say(f"note: max_position_embeddings is {rows}, as in {source}")
                 config.model_hparam_overrides = {**config.model_hparam_overrides, "max_position_embeddings": rows}
                 validate(config)
-
-    def _check_memory(self) -> None:
-        """Says how much memory a step takes by estimate; a warning where there is less, an error where it is absurd."""
-        arguments, on_cpu = (self.config, self.devices.replicas), self.devices.on_cpu
-        memory, free, whole = estimated(*arguments, on_cpu), self.devices.free_memory(), self.devices.whole_memory()
-        say(f"memory, by estimate: {memory.text()}")
-        if free is None or memory.total <= free:
-            return
-        lower = what_lowers_text(*arguments, free, on_cpu)
-        if memory.total > IMPOSSIBLE * whole:
-            raise UserError(
-                f"a step takes {size_text(memory.total)} of memory a device by estimate, and there are "
-                f"{size_text(whole)} at most; {lower}"
-            )
-        say(f"warning: that is more than the {size_text(free)} that are free for it; {lower}")
 
     def _build(self, specials):
         config, counts = self.config, self._token_counts(specials)
@@ -232,7 +216,9 @@ class PretrainingRun:
 
     def _evaluation(self) -> dict[str, float]:
         """Metrics of one pass over the held-out shards, or of its first num_eval_steps batches."""
-        data = self._reader(self.held_out, self.config.eval_batch_size)
+        replicas = self.devices.replicas
+        enough = -(-self.held_out.total // replicas) * replicas  # more would be fillers alone
+        data = self._reader(self.held_out, min(self.config.eval_batch_size, enough))
         count = min(data.evaluation_batches, self.config.num_eval_steps or data.evaluation_batches)
         batches = self.devices.strategy.distribute_datasets_from_function(lambda _: data.evaluation())
         with data.explained():

@@ -10,6 +10,7 @@ How a worker is lost: KILL (kill -9), STOP (SIGSTOP: it hangs), or CUT: every wo
 and the cable of one is pulled (needs root and Linux's `ip netns`).
 
 usage: tests/kill_workers.py [--workers 2] [--kills 5] [--how KILL|STOP|CUT] [--steps 200] [--go-on-with 2] [--seed 0]
+                             [--hparams JSON|NAME=VALUE ...]
 """
 
 import argparse
@@ -153,6 +154,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--go-on-with", type=int, default=0, metavar="WORKERS", help="0: leave that out")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--hparams", action="append", default=[], metavar="JSON|NAME=VALUE", help="of all runs")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="kill_workers_"))
     try:
@@ -177,7 +179,8 @@ def networks(arguments: argparse.Namespace) -> Iterator[Network]:
 
 def compare(data: Path, network: Network, arguments: argparse.Namespace) -> list[str]:
     """Runs all and lists what is not as it should be."""
-    hparams = {"num_train_steps": arguments.steps, "save_checkpoints_steps": 5, "iterations_per_loop": 5}
+    steps = {"num_train_steps": arguments.steps, "save_checkpoints_steps": 5, "iterations_per_loop": 5}
+    hparams = [steps, *arguments.hparams]
     problems = finish(data, network, arguments.workers, "whole", hparams)
     moments = random.Random(arguments.seed)
     for kill in range(arguments.kills):
@@ -194,21 +197,21 @@ def compare(data: Path, network: Network, arguments: argparse.Namespace) -> list
     return problems
 
 
-def finish(data: Path, network: Network, count: int, model: str, hparams: dict) -> list[str]:
+def finish(data: Path, network: Network, count: int, model: str, hparams: list) -> list[str]:
     """Runs workers to the end."""
-    command = training_runs.pretraining_command(data, model, hparams)
+    command = training_runs.pretraining_command(data, model, *hparams)
     with Workers(network, count, command, data / "logs") as workers:
         codes = workers.ends(list(range(count)))
         return [f"{model}: exit code {c}\n{workers.said(i)}" for i, c in enumerate(codes) if c != 0]
 
 
 def lose(
-    data: Path, network: Network, arguments: argparse.Namespace, hparams: dict, moment: int, lost: int
+    data: Path, network: Network, arguments: argparse.Namespace, hparams: list, moment: int, lost: int
 ) -> list[str]:
     """Starts workers, loses one when a step is logged, and looks how the others end (all, where a cable is pulled)."""
     folder, count, how = data / "models" / "killed", arguments.workers, arguments.how
     cut = isinstance(network, Namespaces)
-    command = training_runs.pretraining_command(data, "killed", hparams)
+    command = training_runs.pretraining_command(data, "killed", *hparams)
     with Workers(network, count, command, data / "logs") as workers:
         workers.wait_until(lambda: "first step" in workers.said(0) and logged_step(folder) >= moment)
         if cut:
@@ -234,10 +237,10 @@ def lose(
     return problems
 
 
-def go_on(data: Path, network: Network, arguments: argparse.Namespace, hparams: dict) -> list[str]:
+def go_on(data: Path, network: Network, arguments: argparse.Namespace, hparams: list) -> list[str]:
     """Stops a run half-way by SIGTERM on one worker and goes on with another number of them."""
     model, before, after = "changed", arguments.workers, arguments.go_on_with
-    folder, command = data / "models" / model, training_runs.pretraining_command(data, model, hparams)
+    folder, command = data / "models" / model, training_runs.pretraining_command(data, model, *hparams)
     with Workers(network, before, command, data / "logs") as workers:
         workers.wait_until(lambda: logged_step(folder) >= arguments.steps // 2)
         workers.processes[-1].send_signal(signal.SIGTERM)

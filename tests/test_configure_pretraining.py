@@ -139,6 +139,7 @@ def test_in_force_is_json_and_makes_the_same_config():
         ({"generator_hidden_size": -0.5}, '"generator_hidden_size" must be above 0'),
         ({"generator_hidden_size": 0.001}, r"the generator .*hidden_size must be at least 1; got 0"),
         ({"generator_layers": 0.01}, r"the generator .*num_hidden_layers must be at least 1"),
+        ({"generator_layers": 1e9}, r"the generator .*num_hidden_layers must be at most 1000; got 12000000000"),
         ({"max_seq_length": 4}, '"max_seq_length" must be at least 5'),
         ({"num_eval_steps": 0}, '"num_eval_steps" must be at least 1'),
         ({"keep_checkpoint_max": -1}, '"keep_checkpoint_max" must be at least 0'),

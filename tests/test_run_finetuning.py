@@ -284,9 +284,23 @@ def test_two_devices_predict_the_same(data):
         assert answers[0] == answers[1] and len(answers[0]) == 22
 
 
+def test_batches_beyond_the_examples_or_all_memory(data):
+    """Evaluation takes no more fillers than it needs; a training that no device could hold is refused."""
+    hparams = {"task_names": ["rte"], "num_train_epochs": 1}
+    for name, more in (("exact", {"eval_batch_size": 22}), ("more", {"eval_batch_size": 2**31 - 1})):
+        assert "memory, by estimate: " in succeeded(finetune_here(data, name, hparams, more))
+    exact, more = (results(data, name, "rte")["trials"][0]["results"] for name in ("exact", "more"))
+    assert exact == more
+    refused = finetune_here(data, "beyond", hparams, {"train_batch_size": 2**31 - 1})
+    assert refused.returncode == 2 and "error: a step takes " in refused.stderr and refused.stderr.count("\n") == 1
+    assert "what lowers it: gradient_accumulation_steps=" in refused.stderr
+    assert not list((data / "models" / "beyond" / "finetuning_models").iterdir())
+
+
 def test_two_workers_give_the_results_of_one(data, unused_ports):
     """Two processes with TF_CONFIG, several trials, the best weights kept by the chief."""
     hparams = {"task_names": ["rte"], "num_trials": 2, "keep_best": "loss", "num_train_epochs": 1}
+    hparams["bfloat16_slots"] = True  # which no collective sends
     workers = [f"127.0.0.1:{port}" for port in unused_ports(2)]
     processes = []
     for index in range(2):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from configure_pretraining import make_config
-from pretrain.memory import checkpoint_size, estimated, logits_fault, what_lowers, what_lowers_text
+from model.memory import what_lowers, what_lowers_text
+from pretrain.memory import checkpoint_size, estimated, logits_fault
 from tests.objectives import VARIANTS, config_of
 
 
@@ -54,14 +55,14 @@ def test_more_examples_take_no_less(variant, batch, more, devices):
 @pytest.mark.parametrize("free", [3e9, 6e9, 1e12])
 def test_changes_are_the_mildest_that_suffice(free):
     config = base(train_batch_size=64)
-    found = what_lowers(config, 2, free)
+    found = what_lowers(config, estimated, 2, free)
     names = [change.partition("=")[0] for change, _ in found]
     assert names == ["gradient_accumulation_steps", "recompute_layers", "train_batch_size", "precision"]
     for change, memory in found:
         name, value = change.split("=")
         value = value if name == "precision" else json.loads(value)
         assert memory == estimated(dataclasses.replace(config, **{name: value}), 2)
-        assert f"{change} to " in what_lowers_text(config, 2, free)
+        assert f"{change} to " in what_lowers_text(config, estimated, 2, free)
     accumulation = json.loads(found[0][0].partition("=")[2])
     assert 32 % accumulation == 0
     if accumulation > 2:
@@ -87,4 +88,4 @@ def test_logits_that_kernels_cannot_count(hparams, devices, fault):
 
 
 def test_what_lowers_the_largest_batch_is_found_at_once():
-    assert what_lowers(base(train_batch_size=2**31 - 1), 1, 1e9)
+    assert what_lowers(base(train_batch_size=2**31 - 1), estimated, 1, 1e9)
