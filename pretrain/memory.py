@@ -60,7 +60,10 @@ def logits_fault(config: PretrainingConfig, replicas: int) -> str | None:
     """What is wrong where a device's logits over the vocabulary are more numbers than TensorFlow's kernels count."""
     whole = config.objective == "all_tokens_mlm" or config.generator == "two_tower"
     places = config.max_seq_length if whole else config.max_predictions_per_seq
-    for name, pieces in {"train_batch_size": config.gradient_accumulation_steps, "eval_batch_size": 1}.items():
+    sizes = {"train_batch_size": config.gradient_accumulation_steps} if config.do_train else {}
+    if config.do_eval or config.eval_every_steps:
+        sizes["eval_batch_size"] = 1
+    for name, pieces in sizes.items():
         batch = -(-getattr(config, name) // (replicas * pieces))
         if (count := batch * places * config.vocab_size) > LARGEST:
             return (

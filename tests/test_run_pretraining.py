@@ -91,7 +91,8 @@ def test_too_little_memory_is_said(training_data, monkeypatch):
 
 @pytest.mark.parametrize("hparam", ["train_batch_size", "eval_batch_size"])
 def test_batches_beyond_what_can_be_counted(training_data, hparam):
-    result = pretrain_here(training_data, "huge", {hparam: 2**31 - 1})
+    held_out = {"eval_every_steps": 10, "eval_tfrecords": str(training_data / "pretrain_tfrecords/*-2-of-3")}
+    result = pretrain_here(training_data, "huge", {hparam: 2**31 - 1}, held_out)
     assert result.returncode == 2 and f"error: {hparam} 2147483647 makes 3435973835200 logits" in result.stderr
     assert result.stderr.count("\n") == 1 and not (training_data / "models" / "huge").exists()
 
